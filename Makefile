@@ -2,6 +2,7 @@
 #   make demo    install roundoff and run it on the data that ships with it
 #   make test    install roundoff with its test tools and run every test, on all cores
 #   make test-fast    the tests of the spine, for the loop of writing
+#   make test-suite   suites with a cluster, an S3 server and an ssh server of their own
 #   make test-lowest  the same with the lowest declared versions of what it needs
 #   make goldens keep what every command gives now as what it must give
 #   make mutants plant faults in numbers, and see that tests notice each
@@ -15,7 +16,7 @@ BIN := $(VENV)/bin
 # -qq hides pip's chatter and warnings, not its errors.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test test-fast test-lowest goldens mutants lint docs bench clean
+.PHONY: demo test test-fast test-suite test-lowest goldens mutants lint docs bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.installed
@@ -29,6 +30,12 @@ FAST := tests/contracts tests/core tests/measure tests/messages tests/pages test
   tests/tensors tests/test_errors.py tests/test_public_api.py
 test-fast: $(VENV)/.installed-test
 	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow' $(FAST)
+
+# What needs a scheduler, an S3 server or an ssh server; some 200 MB more than the other tests.
+test-suite: $(VENV)/.installed-test
+	@$(PIP) install -e '.[test,test-suite]'
+	@$(BIN)/python -m pytest tests/suite
+	@$(BIN)/python -m benchmarks suite
 
 # An environment of its own, in which every requirement has the lowest version that pyproject.toml allows.
 LOWEST := .venv-lowest

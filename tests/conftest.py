@@ -8,6 +8,10 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 # The language of the machine is not that of the tests, nor of the commands they start.
 os.environ["ROUNDOFF_LANG"] = os.environ["LC_ALL"] = os.environ["LC_MESSAGES"] = ""
 os.environ["LANG"] = "C.UTF-8"
+# As many tests run at a time as there are cores: threads of one product would only wait for those of another.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 # What nobody foresaw is a fault of ours here, never bad input.
 os.environ["ROUNDOFF_TRACEBACK"] = "1"
 

@@ -12,7 +12,7 @@ from roundoff.cli import main
 from roundoff.demo import model_path
 from roundoff.graph.caffe.convert import import_caffe
 from tests.ascend_dumps import TIME, item, write_dump
-from tests.documented import network
+from tests.documented import ROOT, network
 from tests.graph.caffe.nets import NetText, run_all
 from tests.graph.caffe.test_zoo import drawn
 from tests.graph.caffe.zoo_of_forks import ZOO
@@ -171,11 +171,19 @@ def _explain(folder: Path) -> None:
     main(["layers", str(folder / "model.onnx"), "--quantized", "int8", "--data", "calib.npy", "-o", "run"])
 
 
+def _zoo(folder: Path) -> None:
+    """The suite that the page shows, on the network of the demo."""
+    shutil.copy(model_path(), folder)
+    shutil.copy(model_path().with_name("samples.npy"), folder)
+    page = (ROOT / "docs" / "how-to" / "zoo.md").read_text("utf-8")
+    (folder / "suite.toml").write_text(page.split("```toml\n")[1].split("```")[0], encoding="utf-8")
+
+
 _SCENES: dict[str, Callable[[Path], None]] = {
     "README": _readme, "amct": _amct, "ascend": _ascend, "check-calibration": _check_calibration,
     "convert": _convert, "diagnose-dumps": _diagnose_dumps, "distribution": _distribution, "explain": _explain,
     "export-settings": _export_settings, "horizon": _horizon, "pulsar2": _pulsar2,
-    "pulsar2-config": _pulsar2_config, "reproduce": _reproduce,
+    "pulsar2-config": _pulsar2_config, "reproduce": _reproduce, "zoo": _zoo,
 }  # fmt: skip
 
 

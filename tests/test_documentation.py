@@ -61,9 +61,9 @@ for each in commands():
 
 def vendor_parser(words: tuple[str, ...]) -> tuple[argparse.ArgumentParser, list[str]] | None:
     """The parser of a vendor's sub-command, and the words for it; None for a command of ours."""
-    from roundoff.cli import amct, ascend, horizon, pulsar2
+    from roundoff.cli import amct, ascend, horizon, pulsar2, suite
 
-    modules = {"amct": amct, "ascend": ascend, "horizon": horizon, "pulsar2": pulsar2}
+    modules = {"amct": amct, "ascend": ascend, "horizon": horizon, "pulsar2": pulsar2, "suite": suite}
     module = modules.get(words[0])
     subcommands: dict[str, Command] = getattr(module, "_SUBCOMMANDS", {})
     if len(words) < 2 or words[1] not in subcommands:
@@ -200,7 +200,7 @@ def test_every_option_in_a_table_of_options_exists() -> None:
     looked_at = 0
     for name in COMMANDS:
         page = ROOT / "docs" / "reference" / f"{name}.md"
-        if not page.is_file() or name in {"ascend", "amct", "pulsar2", "horizon"}:
+        if not page.is_file() or name in {"ascend", "amct", "pulsar2", "horizon", "suite"}:
             continue
         parser = argparse.ArgumentParser(add_help=False)
         command_of(name).declare(parser)

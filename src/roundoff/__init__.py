@@ -236,8 +236,8 @@ _CALLABLE_PACKAGES = ("quantize", "report", "samples")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "torch":  # the module of ours for PyTorch's networks
-        return importlib.import_module("roundoff.torch")
+    if name in ("suite", "torch"):  # modules of ours: functions on suites, and for PyTorch's networks
+        return importlib.import_module(f"roundoff.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'roundoff' has no attribute {name!r}")
     if name in _CALLABLE_PACKAGES:

@@ -44,9 +44,9 @@ def test_the_reference_has_every_function() -> None:
 
 
 def test_every_command_is_a_function() -> None:
-    """Vendors' commands have their functions in `roundoff.vendors`; the demo is a story told in a terminal;
-    completion is a shell's."""
-    others = {"ascend", "horizon", "amct", "pulsar2", "demo", "completion"}
+    """Vendors' commands have their functions in `roundoff.vendors`, those of suites in `roundoff.suite`; the demo
+    is a story told in a terminal; completion is a shell's."""
+    others = {"ascend", "horizon", "amct", "pulsar2", "suite", "demo", "completion"}
     for name in {each.replace("-", "_") for each in COMMANDS} - others:
         assert name in roundoff.__all__
         assert callable(getattr(roundoff, name))

@@ -74,6 +74,14 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
         pass
 
 
+def test_a_folder_that_is_named_like_a_file_is_refused(tmp_path: Path) -> None:
+    place = tmp_path / "model.onnx"
+    with pytest.raises(BadInput, match="named like a file") as refused, output_directory(place, marker="m"):
+        pass
+    assert str(refused.value.fix) == f"name a folder: -o {tmp_path / 'model'}"
+    assert names(tmp_path) == []
+
+
 def test_an_empty_folder_may_be_filled(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with output_directory(tmp_path / "out", marker="m") as staged:

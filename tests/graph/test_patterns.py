@@ -114,7 +114,30 @@ def test_a_normalization_without_the_mean(tmp_path: Path) -> None:
     assert [(each.name, each.entry, len(each.nodes)) for each in found] == [("rmsnorm", "x", 6)]
 
 
+def by_moments(w: Writer, *, share: float = 0.25, less: str = "first") -> str:
+    """As JAX has it: the mean of squares less the square of the mean, both repeated before they are used."""
+    axis = numpy_helper.from_array(np.array([2]), "axis")
+    shape = numpy_helper.from_array(np.array([2, 3, 4]), "shape")
+    w.constants += [axis, shape]
+    first = w("Mul", w("ReduceSum", "x", "axis"), share)
+    second = w("Mul", w("ReduceSum", w("Mul", "x", "x"), "axis"), share)
+    spread = w("Max", 0.0, w("Sub", second, w("Mul", first, first) if less == "first" else first))
+    radicand = w("Add", w("Expand", spread, "shape"), 1e-6)
+    factor = w("Mul", w("Reciprocal", w("Sqrt", radicand)), w.constant(1.5, (4,)))
+    return w("Add", w("Mul", w("Sub", "x", w("Expand", first, "shape")), factor), w.constant(0.5, (4,)))
+
+
+def test_a_normalization_by_moments(tmp_path: Path) -> None:
+    w = Writer()
+    last = by_moments(w)
+    found = find_patterns(loaded(w.model(last), tmp_path))
+    assert [(each.name, each.entry, each.exit) for each in found] == [("layernorm", "x", last)]
+    assert found[0].nodes == tuple(each.name for each in w.nodes)
+
+
 NOT_THESE: list[Form] = [
+    lambda w: by_moments(w, share=0.3),
+    lambda w: by_moments(w, less="mean"),
     lambda w: w("Mul", "x", w("Sigmoid", w("Mul", "x", 2.0))),
     lambda w: w("Mul", w("Relu", "x"), w("Sigmoid", "x")),
     lambda w: w("Mul", "x", w("HardSigmoid", "x")),

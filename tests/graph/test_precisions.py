@@ -55,6 +55,12 @@ def test_a_node_in_float_that_reads_integers(tmp_path: Path) -> None:
     model = loaded(NETWORKS["residual"](), tmp_path)
     plan = plan_quantization(model, load_target("generic-int8"), rules=[parse_rule("add=float")])
     add = next(node for node in plan.nodes if node.node == "add")
+    # What it alone reads is float; what others read as well is stored for them.
+    assert (add.effective.activation, add.seen.activation) == ("float", "u8/float")
+    assert (add.in_float, add.float_between_integers) == (True, False)
+    stored = [parse_rule("add=float"), parse_rule("body=output=u8")]
+    plan = plan_quantization(model, load_target("generic-int8"), rules=stored)
+    add = next(node for node in plan.nodes if node.node == "add")
     assert (add.effective.activation, add.seen.activation) == ("float", "u8")
     assert (add.in_float, add.float_between_integers) == (False, True)
     plan = plan_quantization(model, load_target("generic-int8"), rules=[parse_rule("body=float")])

@@ -51,7 +51,7 @@ def gaps(text: str) -> set[str]:
 def shown_in_help() -> set[str]:
     """All that the parsers of our commands show, in English."""
     found: set[str | None] = set(COMMANDS.values())
-    tools = [importlib.import_module(f"roundoff.cli.{name}") for name in ("amct", "ascend", "horizon", "pulsar2")]
+    tools = [importlib.import_module(f"roundoff.cli.{name}") for name in ("amct", "ascend", "horizon", "pulsar2", "suite")]
     subcommands = [each for tool in tools for each in tool._SUBCOMMANDS.values()]
     for command in (*map(command_of, COMMANDS), *subcommands):
         parser = argparse.ArgumentParser()

@@ -48,7 +48,9 @@ def test_reasons_of_a_plan_are_chinese_and_keep_names(tmp_path: Path) -> None:
 
 def test_an_odd_name_in_a_reason_stays_what_it_is_in_chinese(tmp_path: Path) -> None:
     samples = MemorySamples([{"x": np.ones((1, 3), np.float32)}] * 2)
-    settings = QuantizeSettings(load_target("generic-int8"), rules=(parse_rule("last=float"),))
+    settings = QuantizeSettings(
+        load_target("generic-int8"), rules=(parse_rule("last=float"), parse_rule("tensor:h=u8"))
+    )
     result = quantize_model(odd_model(tmp_path), samples, settings)
     [reason] = [each.reason for each in result.best.plan.nodes if each.node == "last"]
     assert str(reason) == f"what it reads of {ODD} is stored as u8"

@@ -17,7 +17,7 @@ from roundoff.align.names import (
     read_back,
 )
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
-from roundoff.align.sequence import doubted_by_kind, jointly_probable, match_by_order
+from roundoff.align.sequence import ACTIVATIONS, doubted_by_kind, jointly_probable, match_by_order
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
 from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
@@ -71,27 +71,6 @@ def match_rest_by_value(
     return [*trusted, *kept, *restored]
 
 
-_ACTIVATIONS = frozenset(
-    [
-        "Relu",
-        "Clip",
-        "LeakyRelu",
-        "PRelu",
-        "Elu",
-        "Selu",
-        "Celu",
-        "Gelu",
-        "Mish",
-        "Softplus",
-        "Softsign",
-        "Sigmoid",
-        "HardSigmoid",
-        "HardSwish",
-        "Tanh",
-    ]
-)
-
-
 def _left_out(
     by_value: Sequence[Match], doubted: Sequence[Match], trusted: Sequence[Match], tensors: Sequence[TensorInfo]
 ) -> list[Match]:
@@ -106,13 +85,13 @@ def _left_out(
         match
         for match in by_value
         if (own := named.get(match.candidate)) == match.reference + 1
-        and tensors[own].op_type in _ACTIVATIONS
+        and tensors[own].op_type in ACTIVATIONS
         and own not in elsewhere
     ]
     # Behind one that was left out all others are wrong, and keep their names as well.
     moved = {match.candidate for match in by_value}
     standing = [*trusted, *(match for match in doubted if match.candidate not in moved)]
-    usual = sum(tensors[match.reference].op_type in _ACTIVATIONS for match in standing)
+    usual = sum(tensors[match.reference].op_type in ACTIVATIONS for match in standing)
     return found if len(found) <= usual else []
 
 

@@ -48,6 +48,9 @@ _VALUE_NOISE = 0.02
 _NO_AGREEMENT = -0.7
 """What it costs not to agree: little, since all values behind a fault do not."""
 
+_CONTRADICTED = -3.0
+"""The same of what an activation reads whose own values agree."""
+
 _FLIPPED = 1.5
 """What it costs that all values have the other sign: a fault, but no accident."""
 
@@ -62,6 +65,28 @@ _SIZE, _MOST_SIZE = 0.35, 1.5
 _CONSTANT = 1e-6
 _FEWEST = 8
 """Fewer elements correlate by chance."""
+
+
+ACTIVATIONS = frozenset(
+    [
+        "Relu",
+        "Clip",
+        "LeakyRelu",
+        "PRelu",
+        "Elu",
+        "Selu",
+        "Celu",
+        "Gelu",
+        "Mish",
+        "Softplus",
+        "Softsign",
+        "Sigmoid",
+        "HardSigmoid",
+        "HardSwish",
+        "Tanh",
+    ]
+)
+"""Operations that are computed with the layer in front of them."""
 
 
 class Anchors:
@@ -313,6 +338,14 @@ class _Aligner:
         self.copies = self._find_copies()
         self._kinds = _kinds(reference.tensors)
         self._shapes = Counter(info.shape for info in reference.tensors)
+        by_value = [match.reference for match in known if match.how == "value"]
+        self._read_rightly = frozenset(
+            index - 1
+            for index in by_value
+            if index
+            and reference.tensors[index].op_type in ACTIVATIONS
+            and reference.tensors[index].shape == reference.tensors[index - 1].shape
+        )
 
     def _find_copies(self) -> frozenset[int]:
         """Tensors that hold what another of the same shape holds: a compiler's copies, or what was left behind."""
@@ -364,7 +397,11 @@ class _Aligner:
             rarity = math.log(total / self._shapes[shape]) if self._shapes[shape] else 0.0
             left = [self._looks.ours(ours[row]) for row in rows[shape]]
             right = [self._looks.theirs(theirs[column], shape) for column in columns[stored]]
-            votes = rarity + fit.prior + _sign_votes(left, right) + _correlation_votes(left, right)
+            votes = rarity + fit.prior + _sign_votes(left, right)
+            values = _correlation_votes(left, right)
+            # What only an activation reads that is right is right itself, as far as it is this tensor at all.
+            right_behind = np.array([ours[row] in self._read_rightly for row in rows[shape]])
+            votes += np.where(right_behind[:, None] & (values <= 0), _CONTRADICTED, values)
             found[np.ix_(rows[shape], columns[stored])] = votes
         return found
 

@@ -71,7 +71,7 @@ class QuantizeOptions(DataOptions, total=False):
 
 # What the public function was given, and what of it tells the caller of its work and changes no result.
 _GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("what a function was given", default={})  # noqa: B039
-_OF_CALLER = frozenset({"progress", "tell", "on_trial", "explore"})
+_OF_CALLER = frozenset({"progress", "tell", "on_trial", "explore", "dask"})
 
 # What the commands that cases are made of take without an option, and which options may be repeated.
 _PLACED: dict[str, tuple[str, ...]] = {

@@ -1,7 +1,6 @@
 """A run as a file for people or for other programs: HTML, Markdown, CSV, JSON, JUnit, Netron, Model Explorer."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -315,13 +314,9 @@ def gate(
     """
     from roundoff.studies.run_diff.gate import (
         Budgets,
-        gate_coverage,
-        gate_doubts,
-        judge_diff,
-        judge_metrics,
+        GateRules,
+        gate_runs,
         metric_budget,
-        metrics_of,
-        new_problems,
         read_budgets,
         read_scores,
     )
@@ -338,19 +333,10 @@ def gate(
         for option, path in (("--baseline-scores", baseline_scores), ("--scores", scores))
     ]
 
+    rules = GateRules(budgets, most, tuple(allowed), strict)
+
     def judge(before: "RunDocument", after: "RunDocument", found: "RunDiff") -> "RunDiff":
-        problems = new_problems(before, after, found)
-        judged = judge_diff(
-            found,
-            budgets=budgets,
-            max_regression_db=most,
-            problems=problems,
-            doubts=gate_doubts(after, found),
-            strict=strict,
-        )
-        old, new = ((*metrics_of(each), *more) for each, more in zip((before, after), given, strict=True))
-        metrics = judge_metrics(old, new, allowed, strict=strict)
-        return replace(found, gate=replace(judged, metrics=metrics, coverage=gate_coverage(after, found)))
+        return gate_runs(before, after, found, rules, more=(given[0], given[1]))
 
     return _compared(call, baseline, run, floor=floor, paired=paired, judge=judge)
 

@@ -159,6 +159,7 @@ def tune(
     holdout: float | None = None,
     test_data: DataLike = None,
     test_labels: LabelsLike = None,
+    dask: str | None = None,
     on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
     tell: Callable[[str], None] | None = None,
     **options: Unpack[TuneOptions],
@@ -187,6 +188,7 @@ def tune(
         holdout: Share of them that is kept from the search, 0 for none; about a third by default.
         test_data: To test the answer on.
         test_labels: Right classes of these.
+        dask: Address of a Dask scheduler, whose workers measure candidates; ``local`` to start a cluster here.
         on_trial: Told of each trial, the best so far, and the name of the metric.
         tell: Told what the reader should know.
         options: The chip, where the search begins, and what the model is fed.
@@ -217,6 +219,8 @@ def tune(
                 tell(translate("search.begins", folder=folder))
             delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
             store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
+        if dask is not None:
+            store = replace(store, elsewhere=held.enter_context(_elsewhere(dask, call, asked)))
         right = settings.judge.labels if data.evaluation is data.calibration else None
         notes = notes_on_samples(call, given.model, data.calibration, labels=right)
         try:
@@ -247,6 +251,20 @@ def tune(
             tool_settings=None if dialect is None else _in_dialects(dialect, given, found.built),
         )
         return outcome if folder is None else replace(outcome, written=outcome.deliver(folder))
+
+
+@contextlib.contextmanager
+def _elsewhere(dask: str, call: Call, asked: _Asked) -> Iterator[Any]:
+    """What measures candidates in the workers of a cluster."""
+    from roundoff.api import remote
+    from roundoff.run.executors import open_workers
+
+    own = not _absent(asked.eval_data)
+    limit = asked.eval_samples if own or asked.eval_samples is not None else call.get("samples")
+    files = remote.SampleFiles.of(call, asked.eval_data if own else call.get("data"), limit=limit)
+    evaluator = Path(asked.evaluator) if is_path(asked.evaluator) else None
+    with open_workers(dask=dask) as workers:
+        yield remote.evaluated_elsewhere(workers, files, threads=call.threads, evaluator=evaluator)
 
 
 def _doubts(found: Tuning, evidence: "Judgement", settings: "TuneSettings") -> "Iterator[Doubt]":

@@ -276,6 +276,7 @@ def sensitivity(
     budget: float | None = None,
     resume: PathLike | None = None,
     top: int | None = _LEADING,
+    dask: str | None = None,
     **options: Unpack[SubjectOptions],
 ) -> "Outcome[SensitivityReport]":
     """Rank nodes, weights and activations by what each one alone does to the outputs.
@@ -294,6 +295,7 @@ def sensitivity(
         budget: Stop after so many seconds.
         resume: A file that remembers what is measured, and from which to go on.
         top: How many leading ones are measured on all samples.
+        dask: Address of a Dask scheduler, whose workers measure nodes; ``local`` to start a cluster here.
         options: What is quantized or is to be, and what it is fed.
     """
     from roundoff.measure.metrics import require
@@ -327,12 +329,31 @@ def sensitivity(
         max_memory=call.max_memory,
         threads=call.threads,
     )
+    if dask is not None and budget is not None:
+        what = english("--budget has no effect with --dask.")
+        raise BadInput(what, fix=english("leave one of them out"))
     subject = open_subject(call, model)
     begun = time.monotonic()
     journal = None if resume is None else as_path(resume, option="--resume")
-    measured = analyze_sensitivity(
-        subject.quantized, subject.samples, settings, progress=call.progress, journal=journal
-    )
+    if dask is None:
+        measured = analyze_sensitivity(
+            subject.quantized, subject.samples, settings, progress=call.progress, journal=journal
+        )
+    else:
+        from roundoff.api import remote
+        from roundoff.run.executors import open_workers
+
+        settings = replace(settings, threads=remote.with_threads(call.threads))
+        files = remote.SampleFiles.of(call, call.get("data"), limit=call.get("samples"))
+        with open_workers(dask=dask) as workers:
+            measured = analyze_sensitivity(
+                subject.quantized,
+                subject.samples,
+                settings,
+                progress=call.progress,
+                journal=journal,
+                elsewhere=remote.measured_elsewhere(workers, subject.quantized, files),
+            )
     # What was not done because of the budget was asked for; the rest was not.
     interrupted = not measured.complete and (budget is None or time.monotonic() - begun < budget)
     found = report_sensitivity(measured, subject.quantized)

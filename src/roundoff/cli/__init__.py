@@ -62,6 +62,7 @@ GROUPS = {
         "serve": "browse the runs of a folder on this machine",
         "diff": "which nodes got better or worse between two runs",
         "gate": "fail when a run is worse than its baseline, for CI",
+        "suite": "many models on many chips every night, on one machine or many",
         "reproduce": "cut the smallest case that shows a fault out of the model",
         "bundle": "pack the fault that a run found into a ticket for others",
         "mcp": "offer what it finds to an assistant, over stdio (Model Context Protocol)",

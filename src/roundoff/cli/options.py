@@ -362,6 +362,9 @@ EVALUATOR = opt(
     "a Python file with evaluate(run, samples), or for language models: nll, kl, token_top1, first_divergence",
     type=evaluator,
 )
+DASK = opt(
+    "--dask ADDRESS?", "workers of a Dask scheduler; without an address a cluster is started here", const="local"
+)
 MEMORY = opt("--max-memory SIZE", "memory to stay within, in several passes if need be")
 THREADS = opt("--threads N", "threads to use (default: all cores)", type=threads)
 LIMITS = group("limits", MEMORY, THREADS)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from roundoff.cli.options import (
+    DASK,
     DATA,
     EVALUATOR,
     FLOAT_MODEL,
@@ -209,6 +210,7 @@ def _share(text: str) -> float:
         opt("--local", "rank nodes by their own results, as vendors' tools do, not the model's"),
         opt("--time TIME", "begin no trial after it, as 90s, 30m or 2h"),
         opt("--max-trials N", "try at most so many recipes", type=positive),
+        DASK,
         opt("--resume", "go on with the search in DIR"),
         opt("--force", "remove an earlier search in DIR and begin anew"),
         opt("--dialect NAME,...", DIALECT_HELP),

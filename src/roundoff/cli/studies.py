@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from roundoff.cli.options import (
+    DASK,
     DATA,
     EVALUATOR,
     FLOAT_MODEL,
@@ -115,6 +116,7 @@ def layers(args: argparse.Namespace, terminal: Terminal) -> int:
         opt("--first-samples N", "samples that all are measured on (default: 16, with --fast 4)", type=positive),
         opt("--budget TIME", "stop after this time, as 90s, 5m or 1h"),
         opt("--resume FILE", "remember what is measured in FILE, and go on from there"),
+        DASK,
     ),
     results("sensitivity.csv", "kind,rank,name,node,", top(10, "rows of each table"), pictures="FILE|DIR"),
     LIMITS,

@@ -214,13 +214,25 @@ def _text(content: object, of_message: Callable[[Message], object]) -> str:
 
 def load_document(path: Path | str) -> RunDocument:
     """Read a run directory or its run.json."""
+    file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
+    return parse_document(read_json(file, what=english("The run document"), fix=_OURS), file)
+
+
+def parse_document(content: object, file: object) -> RunDocument:
+    """The run that the content of a run.json tells of.
+
+    Args:
+        content: What its JSON holds.
+        file: What it is called, for messages.
+
+    Raises:
+        BadInput: It is of another version, or no run document.
+    """
     from pydantic import TypeAdapter, ValidationError
 
-    file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
-    content = read_json(file, what=english("The run document"), fix=_OURS)
     try:
         schema = content.get("schema") if isinstance(content, dict) else None
-        if schema not in _READ:
+        if schema not in _READ or not isinstance(content, dict):
             what = english(
                 "{file} has schema {schema!r}; this version reads {read}.",
                 file=file,

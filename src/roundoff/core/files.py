@@ -309,6 +309,10 @@ def clear_up(target: Path) -> None:
         say_removed(left)
 
 
+# Who gives one of these expects a file of that kind, and would look for it in vain.
+_FILE_ENDINGS = frozenset({".onnx", ".json", ".html", ".csv", ".npy", ".npz", ".tflite", ".prototxt"})
+
+
 def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o") -> None:
     """Say at once, before any work, when `output_directory` would refuse this path, the value of `option`."""
     another = english("choose another folder with {option}", option=option)
@@ -316,6 +320,10 @@ def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: 
         _check_parent(path, fix=another)
         clear_up(Path(os.path.realpath(path)))
         if not path.exists():
+            if path.suffix.lower() in _FILE_ENDINGS:
+                what = english("{path} is to be a folder, and is named like a file.", path=path)
+                fix = english("name a folder: {option} {folder}", option=option, folder=path.with_suffix(""))
+                raise BadInput(what, fix=fix)
             return
         if not path.is_dir():
             raise BadInput(english("{path} exists and is a file.", path=path), fix=another)

@@ -189,7 +189,7 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
         value = _number(measure.after, measure)
         if measure.unit == "dB" and measure.after < measure.before:
             text = translate("diagnosis.as_expected", text=text)
-        elif measure.unit == "dB":
+        elif measure.unit == "dB" and (found.side != "device" or measure.after > measure.before):
             text = _expected(found, text, value)
         elif measure.of_task:
             text = translate("diagnosis.value_in_float", text=text, value=value)

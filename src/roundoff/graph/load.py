@@ -97,6 +97,25 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside a model in which its weights lie; none where it is no model."""
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except (DecodeError, OSError, ValueError):
+        return ()
+    named = {
+        entry.value
+        for tensor in weight_tensors(proto)
+        if is_external(tensor)
+        for entry in tensor.external_data
+        if entry.key == "location" and entry.value != path.name
+    }
+    return tuple(file for name in sorted(named) if (file := path.parent / name).is_file())
+
+
 def _check_external(tensor: Any, model: Path) -> None:
     folder = model.parent
     entries = {entry.key: entry.value for entry in tensor.external_data}

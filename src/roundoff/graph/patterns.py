@@ -148,7 +148,7 @@ def match_normalization(last: Any, graph: _NormalizationGraph) -> _Match | None:
             if node is not None and node.op_type == "Cast" and graph.producer(node.input[0]) is not None:
                 names.add(node.name)
                 node = graph.producer(node.input[0])
-    found = _quotient(node, graph)
+    found = _quotient(node, graph) or _by_moments(node, graph)
     return (found[0], names | found[1], found[2]) if found is not None else None
 
 
@@ -266,6 +266,76 @@ def _mean_square(radicand: str, graph: _NormalizationGraph) -> tuple[set[str], s
     return {added.name, mean.name, square.name}, square.input[0]
 
 
+def _by_moments(node: Any, graph: _NormalizationGraph) -> _Match | None:
+    """Read a node as ``(x - mean(x)) * gain / sqrt(mean(x * x) - mean(x)**2 + epsilon)``: as JAX has it."""
+    if node.op_type != "Mul" or node.domain or len(node.input) != 2:
+        return None
+    for numerator, factor in ((node.input[0], node.input[1]), (node.input[1], node.input[0])):
+        centred, inverse = _centred(numerator, graph), _gained_inverse(factor, graph)
+        spread = _second_less_first(inverse[0], graph) if inverse is not None else None
+        if centred is not None and inverse is not None and spread is not None and spread[0] == centred[0]:
+            return "layernorm", {node.name} | centred[1] | inverse[1] | spread[1], centred[0]
+    return None
+
+
+def _second_less_first(radicand: str, graph: _NormalizationGraph) -> tuple[str, set[str]] | None:
+    """Read a tensor as ``mean(x * x) - mean(x)**2 + epsilon``, kept from being negative: ``x`` and the nodes."""
+    added = graph.producer(radicand)
+    live = _constant_step(added, "Add", graph) if added is not None else None
+    if added is None or live is None:
+        return None
+    node, names = _before_broadcast(live, graph)
+    if node is not None and node.op_type in ("Max", "Relu"):
+        names = names | {node.name}
+        node = graph.producer(next((name for name in node.input if not _is(graph.scalar(name), 0)), ""))
+    if node is None or node.op_type != "Sub" or node.domain:
+        return None
+    second, squared = _mean(node.input[0], graph), graph.producer(node.input[1])
+    square = graph.producer(second[0]) if second is not None else None
+    if second is None or square is None or squared is None:
+        return None
+    first = _mean(squared.input[0], graph)
+    if (
+        first is None
+        or first[0] != square.input[0]
+        or not (_is_square(square, graph) and _is_square(squared, graph))
+    ):
+        return None
+    return first[0], names | {added.name, node.name, square.name, squared.name} | second[1] | first[1]
+
+
+# Between a mean and what is centred by it: the same values, repeated.
+_BROADCASTS = frozenset({"Reshape", "Expand", "Unsqueeze", "Squeeze"})
+
+
+def _before_broadcast(tensor: str, graph: _NormalizationGraph) -> tuple[Any | None, set[str]]:
+    """The node that computes what a tensor repeats, and the nodes that repeat it."""
+    node, names = graph.producer(tensor), set()
+    while node is not None and node.op_type in _BROADCASTS and not node.domain:
+        names.add(str(node.name))
+        node = graph.producer(node.input[0])
+    return node, names
+
+
+def _mean(tensor: str, graph: _NormalizationGraph) -> tuple[str, set[str]] | None:
+    """Read a tensor as the mean of another one along one axis: that one, and the nodes."""
+    node, names = _before_broadcast(tensor, graph)
+    if node is None:
+        return None
+    names = names | {node.name}
+    if node.op_type in ("Mul", "Div"):
+        live = _constant_step(node, node.op_type, graph)
+        factor = next((graph.scalar(name) for name in node.input if graph.constant(name)), None)
+        if live is None or factor is None or not factor:
+            return None
+        count = float(factor) if node.op_type == "Div" else 1 / float(factor)
+        node = graph.producer(live)
+        if node is None or node.op_type != "ReduceSum" or abs(count - round(count)) > 1e-3 * count or count < 2:
+            return None
+        return (node.input[0], names | {node.name}) if _along_one_axis(node, graph) else None
+    return (node.input[0], names) if node.op_type == "ReduceMean" and _along_one_axis(node, graph) else None
+
+
 def _is_square(node: Any, graph: _NormalizationGraph) -> bool:
     if node.op_type == "Mul":
         return bool(node.input[0] == node.input[1])
@@ -277,19 +347,21 @@ def _centred(tensor: str, graph: _NormalizationGraph) -> tuple[str, set[str]] | 
     node = graph.producer(tensor)
     if node is None or node.op_type != "Sub" or node.domain:
         return None
-    mean = graph.producer(node.input[1])
-    if mean is None or mean.input[0] != node.input[0] or not _is_mean(mean, graph):
-        return None
-    return node.input[0], {node.name, mean.name}
+    mean = _mean(node.input[1], graph)
+    return (node.input[0], {node.name} | mean[1]) if mean is not None and mean[0] == node.input[0] else None
 
 
 def _is_mean(node: Any, graph: _NormalizationGraph) -> bool:
     """Whether a node takes the mean along one axis and keeps it; along several it is another normalization."""
-    if node.op_type != "ReduceMean" or node.domain:
+    keeps = node.op_type == "ReduceMean" and attributes(node).get("keepdims", 1) == 1
+    return keeps and _along_one_axis(node, graph)
+
+
+def _along_one_axis(node: Any, graph: _NormalizationGraph) -> bool:
+    if node.domain:
         return False
-    given = attributes(node)
-    one = len(given.get("axes", ())) == 1 or (len(node.input) > 1 and graph.scalar(node.input[1]) is not None)
-    return one and given.get("keepdims", 1) == 1
+    axes = attributes(node).get("axes", ())
+    return len(axes) == 1 or (len(node.input) > 1 and graph.scalar(node.input[1]) is not None)
 
 
 def _is(value: Array | None, expected: float) -> bool:

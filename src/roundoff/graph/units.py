@@ -175,8 +175,9 @@ def joined_units(model: Model, quantizers: Iterable[Quantizer | PlannedQuantizer
     """Group nodes into units.
 
     The result of one or several nodes stays inside a unit when it is not quantized, only one operation reads it,
-    that reads no other values but constants, and what it computes is quantized or again stays inside; and when
-    the unit begins with an operation that reads quantized values and has no weight in float.
+    that is no layer with a weight and reads no other values but constants, and what it computes is quantized or
+    again stays inside; and when the unit begins with an operation that reads quantized values and has no weight in
+    float.
     """
     found = _Joining(model, tuple(quantizers))
     within = found.followers()
@@ -258,15 +259,15 @@ class _Joining:
 
     def reads_integers(self, block: _Block) -> bool:
         """Whether it reads a quantized activation, and has no weight in float."""
-        weights = (
-            Consumer(node.name, at)
-            for node in block.nodes
-            if node.op_type in LAYERS
-            for at, name in enumerate(node.input[:2])
-            if name in self._constant
-        )
         integers = any(edge in self._edges for _, edge in block.read)
-        return integers and all(edge in self._all_edges for edge in weights)
+        return integers and all(edge in self._all_edges for edge in self._weights(block))
+
+    def _weights(self, block: _Block) -> Iterator[Consumer]:
+        for node in block.nodes:
+            if node.op_type in LAYERS:
+                yield from (
+                    Consumer(node.name, at) for at, name in enumerate(node.input[:2]) if name in self._constant
+                )
 
     def followers(self) -> dict[str, _Block]:
         """For each operation the one its result could go to without leaving a unit, if there is one."""
@@ -287,7 +288,9 @@ class _Joining:
         alone = all(each is reader for each in self._readers[tensor]) and set(seen) == {tensor}
         # A single node that reads it twice, or inside a subgraph, needs it more than once.
         once = len(reader.nodes) > 1 or (seen[tensor] == 1 and reader.read[0][1] is not None)
-        return reader if alone and once else None
+        # A layer multiplies codes, or floats: what it reads is never inside.
+        layer = any(True for _ in self._weights(reader))
+        return reader if alone and once and not layer else None
 
 
 _BIAS_AT = 2

@@ -101,6 +101,20 @@ def gate_junit(diff: "RunDiff", gate: "Gate") -> str:
     return _text("gate", cases)
 
 
+def suite_junit(name: str, units: Sequence[tuple[str, str, tuple[str, ...], str]]) -> str:
+    """A suite as JUnit XML.
+
+    Args:
+        name: Of the suite.
+        units: For each its command, its name, what is wrong with it, and its verdict.
+    """
+    cases = [
+        _Case(command, label, "failure" if wrong else "passed", "; ".join(wrong), verdict)
+        for command, label, wrong, verdict in units
+    ]
+    return _text(f"suite {name}", cases)
+
+
 def _gated(row: "GateRow") -> _Case:
     if row.passed is None:
         return _Case("tensor", f"{row.tensor} ({row.measure})", "skipped", str(row.why))
@@ -250,7 +264,7 @@ def _text(suite: str, cases: Sequence[_Case]) -> str:
     lines = [
         '<?xml version="1.0" encoding="UTF-8"?>',
         f"<testsuites {counts}>",
-        f'<testsuite name="roundoff {suite}" {counts}>',
+        f"<testsuite name={_quote(f'roundoff {suite}')} {counts}>",
         *map(_element, cases),
         "</testsuite>",
         "</testsuites>",

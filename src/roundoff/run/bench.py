@@ -370,6 +370,12 @@ class Bench:
         for chunk, found in self.stream(self._reopened(model), indices, together=self.together):
             yield chunk.samples, list(found.values())
 
+    def on(self, samples: Samples) -> "Bench":
+        """The same network on other samples, run in the same way: fused and put together as here."""
+        other = Bench(self.model, samples, threads=self.threads)
+        other.fuses, other.together = self.fuses, self.together
+        return other
+
     def _reopened(self, model: Model) -> Opened:
         """A network ready to run; the last ones still are."""
         found = next((opened for known, opened in self._recent if known is model), None)

@@ -21,7 +21,7 @@ from roundoff.graph.quantized_model import ModelHashes, combined_hash, quantizer
 from roundoff.messages.message import NOTHING, Message, english, message, verbatim
 from roundoff.quantize.recipes import BuiltModel, RecipeBuilder
 from roundoff.search.goal import GoalReading
-from roundoff.search.judges import TrialJudge
+from roundoff.search.judges import Measure, TrialJudge
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
 from roundoff.search.store import TrialJournal, describe, recipe_json, recipe_key
@@ -37,10 +37,11 @@ class TrialModels:
     Args:
         builder: Makes models of recipes.
         judge: Measures them.
+        measure: Does so in its place, elsewhere; None for nobody.
     """
 
-    def __init__(self, builder: RecipeBuilder, judge: TrialJudge) -> None:
-        self._builder, self._judge = builder, judge
+    def __init__(self, builder: RecipeBuilder, judge: TrialJudge, *, measure: Measure | None = None) -> None:
+        self._builder, self._measure = builder, measure or judge.measure
         self._built: OrderedDict[Recipe, BuiltModel] = OrderedDict()
         self._measured: tuple[Recipe, Model] | None = None
         self._hashes = ModelHashes()
@@ -66,7 +67,7 @@ class TrialModels:
         if self._measured is None or self._measured[0] != recipe:
             quantized = self.build(recipe).quantized
             self._measured = recipe, switch_on(quantized.float_model, quantized.quantizers)
-        return self._judge.measure(self._measured[1], indices)
+        return self._measure(self._measured[1], indices)
 
 
 @dataclass(frozen=True, slots=True)

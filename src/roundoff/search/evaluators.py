@@ -409,12 +409,25 @@ def make_judge(
         evaluator = evaluator_in(options.module, options.evaluator)
         limits = _limits(options.module, options.evaluator)
         return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=options.threads)
-    bench = Bench(model, samples, threads=options.threads)
+    return output_judge(Bench(model, samples, threads=options.threads), options)
+
+
+def output_judge(bench: Bench, options: JudgeOptions) -> TrialJudge:
+    """What looks at outputs alone: right answers, answers as in float, or signal to noise.
+
+    Args:
+        bench: Runs networks on the samples.
+        options: What by; no evaluator.
+
+    Raises:
+        BadInput: The labels do not fit.
+        ModelFailed: The model cannot be run.
+    """
     if options.labels is not None:
         return ClassJudge(bench, options.labels)
     if options.decibels:
         return SignalJudge(bench)
-    (_, first), *_ = bench.run_together(model, [0])
+    (_, first), *_ = bench.run_together(bench.model, [0])
     scores = [class_predictions(array) for array in first if getattr(array, "ndim", 0) == 2]
     numbers = all(isinstance(array, np.ndarray) and array.dtype.kind in "iu" for array in first)
     classes = any(found is not None for found in scores) or (numbers and bool(class_places(first)))

@@ -1,6 +1,6 @@
 """What candidates are measured by: right answers, answers as in float, or signal to noise of the outputs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,6 +16,9 @@ from roundoff.measure.verdicts import label_doubts, one_class
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
+
+Measure = Callable[[Model, Sequence[int]], Array]
+"""What a network scores on some samples."""
 
 
 class TrialJudge(Protocol):
@@ -114,14 +117,14 @@ class ClassJudge:
     notes: tuple[Message, ...] = ()
 
     def __init__(self, bench: Bench, labels: Array | None) -> None:
-        self._bench = bench
+        self.bench = bench
         self.name = "same_top1" if labels is None else "accuracy"
         self.total = len(bench.samples.names)
-        self._output, rows = self._find_output(labels)
-        everything = predicted_classes(bench, bench.model, range(self.total), output=self._output)
+        self.output, rows = self._find_output(labels)
+        everything = predicted_classes(bench, bench.model, range(self.total), output=self.output)
         self._truth = everything if labels is None else labels.reshape(self.total, rows)
         (_, first), *_ = bench.run_together(bench.model, [0])
-        classes = class_count(first[self._output]) or 0
+        classes = class_count(first[self.output]) or 0
         self.doubts = (
             *(() if labels is None else label_doubts(labels, classes)),
             *one_class(everything, classes),
@@ -134,7 +137,10 @@ class ClassJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """Share of right rows of some samples."""
-        found = predicted_classes(self._bench, model, indices, output=self._output)
+        return self.compared(predicted_classes(self.bench, model, indices, output=self.output), indices)
+
+    def compared(self, found: Array, indices: Sequence[int]) -> Array:
+        """Share of right rows, by the classes that were found."""
         return np.asarray((found == self._truth[list(indices)]).mean(axis=1), dtype=np.float64)
 
     def satisfied(self, float_score: float, score: float) -> None:
@@ -143,7 +149,7 @@ class ClassJudge:
 
     def _find_output(self, labels: Array | None) -> tuple[int, int]:
         """The first output with a row of scores for each label, or with any; and how many rows each sample has."""
-        (chunk, arrays), *_ = self._bench.run_together(self._bench.model, [0])
+        (chunk, arrays), *_ = self.bench.run_together(self.bench.model, [0])
         sizes = [0 if (found := class_predictions(array)) is None else found.size for array in arrays]
         for place in class_places(arrays):
             if labels is None or sizes[place] * self.total == labels.size:
@@ -187,7 +193,7 @@ class SignalJudge:
     doubts: tuple[Doubt, ...] = ()
 
     def __init__(self, bench: Bench) -> None:
-        self._bench, self._meter = bench, RowMeter([get_metric(self.name)])
+        self.bench, self._meter = bench, RowMeter([get_metric(self.name)])
         self._known: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[Array]]]] = {}
         self._room = _KEPT_BYTES
         self.total = len(bench.samples.names)
@@ -208,7 +214,7 @@ class SignalJudge:
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """Decibels of some samples."""
         found = []
-        pairs = zip(self._in_float(indices), self._bench.run_together(model, indices), strict=True)
+        pairs = zip(self._in_float(indices), self.bench.run_together(model, indices), strict=True)
         for (chunk, ours), (_, theirs) in pairs:
             table = self._meter.measure(
                 [ours[at] for at in self._places], [theirs[at] for at in self._places], len(chunk)
@@ -224,7 +230,7 @@ class SignalJudge:
             yield from self._known[key]
             return
         size, kept = 0, []
-        for chunk, arrays in self._bench.run_together(self._bench.model, indices):
+        for chunk, arrays in self.bench.run_together(self.bench.model, indices):
             size += sum(arrays[at].nbytes for at in self._places)
             if size <= self._room:
                 kept.append((chunk, arrays))

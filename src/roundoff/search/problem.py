@@ -15,10 +15,8 @@ from roundoff.errors import BadInput, reason
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import reads
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.transformers import TransformerParts, find_parts
-from roundoff.graph.units import derived_constants
 from roundoff.measure.metrics import mean_of, require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, merged_rows
 from roundoff.messages.message import Message
@@ -307,7 +305,6 @@ class ModelProblem:
         graph = builder.prepared.model.proto.graph
         leaving = set(outputs(builder.prepared.model))
         self._last = frozenset(node.name for node in graph.node if leaving & set(node.output))
-        self._readers = _readers(builder)
 
     @property
     def precisions(self) -> tuple[str, ...]:
@@ -460,11 +457,8 @@ class ModelProblem:
         return {rule.selector[0]: inputs_text(rule.precision) for rule in own}
 
     def with_nodes(self, recipe: Recipe, nodes: Mapping[str, str]) -> Recipe:
-        """A recipe that raises just these nodes; what only nodes in float read is float, too."""
+        """A recipe that raises just these nodes."""
         rules = [Rule("node", (name,), self._precision(name, text)) for name, text in nodes.items()]
-        in_float = {name for name, text in nodes.items() if text == FLOAT}
-        tensors = [tensor for tensor, readers in self._readers.items() if readers <= in_float]
-        rules += [Rule("tensor", (tensor,), Precision(FLOAT)) for tensor in tensors]
         return replace(recipe, rules=(*self.base.rules, *rules))
 
     def _precision(self, name: str, text: str) -> Precision:
@@ -491,18 +485,3 @@ class ModelProblem:
 
     # What these were called before; strategies of users may still say so.
     levers, pulled, promise, promises = free_options, with_option, proxy_db, worth_trying
-
-
-def _readers(builder: RecipeBuilder) -> dict[str, set[str]]:
-    """Tensors between nodes, each with all nodes that read it; none where results are float anyway."""
-    if builder.target.float_results:
-        return {}
-    graph = builder.prepared.model.proto.graph
-    found: dict[str, set[str]] = {name: set() for node in graph.node for name in node.output}
-    for node in graph.node:
-        for name in reads(node):
-            if name in found:
-                found[name].add(node.name)
-    constant = derived_constants(graph)
-    leaving = set(outputs(builder.prepared.model))
-    return {name: nodes for name, nodes in found.items() if nodes and name not in constant and name not in leaving}

@@ -32,7 +32,7 @@ from roundoff.search.evaluators import (
     with_evaluator,
 )
 from roundoff.search.goal import GoalReading, TuneGoal, loss_interval, make_goal
-from roundoff.search.judges import TrialJudge
+from roundoff.search.judges import Measure, TrialJudge
 from roundoff.search.problem import SENSITIVITIES, ModelProblem, Ranker
 from roundoff.search.result import ForcedNode, HoldOut, Trial, Tuning, TuningVerdict
 from roundoff.search.store import JOURNAL_NAME, TrialJournal
@@ -131,12 +131,15 @@ class TuneStore:
         problem: Everything the results depend on, by name; a journal of another problem is refused.
         on_best: Told of each model that is the best so far.
         on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
+        elsewhere: Given a judge and the float network, what measures candidates in the judge's place; None for
+            nobody.
     """
 
     folder: Path | None = None
     problem: Mapping[str, str] = field(default_factory=dict)
     on_best: Callable[[BuiltModel, Trial], None] | None = None
     on_trial: Callable[[Trial, Trial, str], None] | None = None
+    elsewhere: Callable[[TrialJudge, Model], Measure] | None = None
 
 
 IN_MEMORY = TuneStore()
@@ -330,7 +333,9 @@ def tune(
             # Ranges that know the largest values of the held-out samples would flatter them.
             data = replace(data, calibration=Subset(data.calibration, parts.used))
             builder = builder.on(data.calibration)
-        search = _TuneSearch(builder, judge, settings, data=data, parts=parts, journal=journal, progress=progress)
+        search = _TuneSearch(
+            builder, judge, settings, data=data, parts=parts, journal=journal, progress=progress, keeping=keeping
+        )
         told = keeping.on_trial
         found = run_search(
             search.problem,
@@ -358,6 +363,7 @@ class _TuneSearch:
         parts: SearchParts,
         journal: TrialJournal,
         progress: Progress,
+        keeping: TuneStore,
     ) -> None:
         model, used = builder.prepared.model, parts.used
         self._unseen = make_unseen(model, judge, data, settings=settings, held_out=parts.held_out)
@@ -380,7 +386,8 @@ class _TuneSearch:
             journal=journal,
             max_cost=settings.max_cost,
         )
-        self.workbench = TrialModels(builder, judge)
+        measure = None if keeping.elsewhere is None else keeping.elsewhere(judge, model)
+        self.workbench = TrialModels(builder, judge, measure=measure)
         reading = GoalReading(judge, self.goal, early=settings.strategy.early, indices=used)
         self.bench = TrialRunner(self.workbench, reading, journal=journal, plain=settings.base, progress=progress)
 

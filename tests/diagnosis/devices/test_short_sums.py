@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.kernels.layers import ShortSum, rounded_to
+from roundoff.diagnosis.devices.expectation import rounded_to
+from roundoff.diagnosis.devices.kernels.layers import ShortSum
 from roundoff.graph.nodes import make_model
 
 HALF = st.floats(-60000, 60000, width=32)

@@ -66,13 +66,34 @@ def test_a_fed_tensor_is_quantized_for_each_reader(tmp_path: Path) -> None:
 def test_a_node_in_float(tmp_path: Path) -> None:
     plan = planned(chain(), tmp_path, "generic-int8", "c2=float")
     assert plan.precision("c2") == ("float", "float", "float")
-    # c1 still writes integers, and c2 reads what they stand for.
-    assert plan.quantizer("t1").consumers == (Consumer("c2", 0),)
-    assert str(plan.node("c2").reason) == "what it reads of c1 is stored as u8"
+    # Nobody else reads what c1 writes, so it is not rounded.
+    assert "t1" not in plan.names
+    assert plan.precision("c1") == ("u8", "s8", "float")
     # c3 quantizes what it reads.
     assert plan.quantizer("t2").after == ""
     assert plan.seen("c3", 0) == "u8"
     assert plan.plan.resolutions[0].applied == ("c2",)
+
+
+def test_what_others_read_or_a_rule_names_is_stored_for_a_node_in_float(tmp_path: Path) -> None:
+    asked = planned(chain(), tmp_path, "generic-int8", "c2=float", "c1=output=u16")
+    assert asked.quantizer("t1").spec.dtype == "u16"
+    named = planned(chain(), tmp_path, "generic-int8", "c2=float", "tensor:t1=u8")
+    assert named.quantizer("t1").consumers == (Consumer("c2", 0),)
+
+
+def test_scores_are_float_for_a_softmax_in_float(tmp_path: Path) -> None:
+    plan = planned(NETWORKS["attention"](), tmp_path, "generic-int8", "softmax=float")
+    assert plan.precision("softmax") == ("float", "", "float")
+    assert plan.seen("softmax", 0) == "float"
+    assert plan.precision("scale")[2] == "float"
+    assert plan.seen("mix", 0) == "u8"
+
+
+def test_operations_in_any_case_of_letters(tmp_path: Path) -> None:
+    for rule in ("op:conv=u16", "CONV=u16"):
+        plan = planned(models.conv_net(), tmp_path, "generic-int8", rule)
+        assert plan.plan.resolutions[0].matched == ("Conv1", "Conv2")
 
 
 def test_a_float_output_of_an_integer_node(tmp_path: Path) -> None:
@@ -272,7 +293,7 @@ def test_or_the_operation_decides_and_drags_its_producers_back(tmp_path: Path) -
 
 def test_a_concat_in_float_frees_what_it_joins(tmp_path: Path) -> None:
     plan = planned(NETWORKS["detector_head"](), tmp_path, "axera-ax650", "join=float")
-    assert plan.quantizer("boxes").group != plan.quantizer("scores").group
+    assert not {"boxes", "scores"} & set(plan.names)
     assert plan.precision("join") == ("float", "", "float")
 
 
@@ -378,7 +399,7 @@ def test_between_is_everything_on_the_way(tmp_path: Path) -> None:
         ("Conv9=u16", "'Conv9' matches nothing.\nfix: did you mean 'Conv"),
         ("node:relu1=u16", "names no node of .*\nfix: did you mean 'Relu1'"),
         ("tensor:Conv_1=u16", "names no tensor of"),
-        ("op:conv=u16", "names no operation of .*\nfix: did you mean 'Conv'"),
+        ("op:cnv=u16", "names no operation of .*\nfix: did you mean 'Conv'"),
         ("zzz*=u16", "'zzz\\*' matches nothing"),
         ("between:image..relu9=u16", "'relu9', which is no tensor of .*\nfix: did you mean 'relu"),
         ("between:Conv1..flat=u16", "'Conv1' is a node; its output is 'conv1'"),

@@ -51,6 +51,19 @@ def test_pixels_of_limited_range_are_no_codes(limited: str, top: float) -> None:
     assert text_of(found).startswith(f"{words} pixels of limited range (black 16, white 235)")
 
 
+def test_limited_range_is_seen_behind_a_normalization_and_rounding() -> None:
+    rng = np.random.default_rng(8)
+    full = [natural(rng).astype(np.float32) for _ in range(2)]
+    squeezed = [np.rint(each * 219 / 255 + 16) for each in full]
+    found = explained(
+        *([planes(each).astype(np.float32) / 127.5 - 1 for each in side] for side in (full, squeezed))
+    )
+    assert found.kinds == ("range",)
+    found = explained([fed(each) for each in full], [fed(each * 219 / 255 + 16) for each in full])
+    assert found.kinds == ("range",)
+    assert found.exact
+
+
 def test_codes_have_a_whole_zero_point() -> None:
     rng = np.random.default_rng(7)
     pixels = [planes(natural(rng)).astype(np.float32) for _ in range(2)]

@@ -39,6 +39,14 @@ def test_a_wrong_input_makes_everyone_a_victim() -> None:
     assert roles(GRAPH, {"x": True, "a": True}) == {"x": "introduces", "a": "victim"}
 
 
+def test_who_hands_on_an_error_just_within_a_limit_does_not_introduce_it() -> None:
+    failed = {"a": False, "b": True, "c": False, "y": True}
+    assert roles(GRAPH, failed, {"a": 0.149, "b": 0.151, "y": 0.16})["b"] == "victim"
+    assert roles(GRAPH, failed, {"a": 0.05, "b": 0.151, "y": 0.16})["b"] == "introduces"
+    # NaN has no error that could be compared.
+    assert roles(GRAPH, failed, {"a": 0.149})["b"] == "introduces"
+
+
 def test_an_output_is_seen_through_what_only_forwards_it() -> None:
     nodes = (NodeInfo("P", "GlobalAveragePool", ("x",), ("p",)), NodeInfo("F", "Flatten", ("p",), ("y",)))
     graph = Topology(nodes, ("x",), ("y",))

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from roundoff.core.tensors import Array
+from roundoff.studies.compare.difference import local_outliers, neighbour_sqnr_db
 from roundoff.studies.compare.result import Comparison
-from roundoff.studies.compare.study import CompareSettings, compare, local_outliers, neighbour_sqnr_db
+from roundoff.studies.compare.study import CompareSettings, compare
 from tests.studies.compare.test_compare import CHAIN, by_name, row, source, tensors
 
 SHAPE = (1, 32, 6, 6)

@@ -15,7 +15,7 @@ from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.shapes import input_channel_axis
-from roundoff.messages.message import Message, joined, message
+from roundoff.messages.message import Argument, Message, joined, message
 from roundoff.preprocessing.conventions import Hypothesis, InputObservation, alike, plausible, preparations
 from roundoff.studies.check_io.explanation import explain_difference
 
@@ -30,6 +30,58 @@ _EQUALLY = 1.1
 _ALWAYS = ("x", "x / 255", "x / 127.5 - 1", "x - 128", "ImageNet")
 # Ways no further apart, in parts of what they span, are tried as one; a step of 8 bits is 0.004.
 _ALIKE = 0.01
+
+
+# Ends of an input that nobody dumped, in parts of its values: these are tried, then those between the best two.
+_ENDS, _FINER = np.linspace(0.15, 0.95, 17), np.linspace(-0.05, 0.05, 11)
+
+
+@cause("clipping", of="device", order=5)
+class InputCutOff:
+    """The range of an input that was not dumped ends before its values do."""
+
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
+        """Whether it is computed from an input that was not dumped, by a device that codes it nobody knows how."""
+        coded = not case.quantizers and case.numbers.kind == "integer"
+        return Signal(1.0, {}) if coded and _hidden_inputs(case, suspect) else None
+
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
+        """Samples cut off where that explains most."""
+        best: tuple[float, Intervention] | None = None
+        for name in _hidden_inputs(case, suspect):
+            values = np.concatenate([np.ravel(case.feed(sample)[name]) for sample in suspect.places])
+            if values.dtype.kind != "f" or not np.isfinite(values).all():
+                continue
+            ends = float(values.min()), float(values.max())
+
+            def cut(part: float, ends: tuple[float, float] = ends, name: str = name) -> list[Array]:
+                return _made(case, suspect, name, lambda each: np.clip(each, part * ends[0], part * ends[1]))
+
+            part = float(min(_ENDS, key=lambda each: residual_energy(suspect, cut(each))))
+            part = float(min(part + _FINER, key=lambda each: residual_energy(suspect, cut(each))))
+            made, (low, high) = cut(part), (part * ends[0], part * ends[1])
+            what = message("diagnosis.called_input", tensor=name)
+            told: dict[str, Argument] = {
+                "what": what, "low": low, "high": high, "wide_low": ends[0], "wide_high": ends[1],
+            }  # fmt: skip
+            proof = tried(
+                suspect,
+                made,
+                changed=message("diagnosis.clipping_input_changed", what=what, low=low, high=high),
+                summary=message(
+                    "diagnosis.clipping_summary", **told, share=float(np.mean((values < low) | (values > high)))
+                ),
+                changes=(RemedyChange("range", tensors=(name,), low=ends[0], high=ends[1]),),
+            )  # fmt: skip
+            if best is None or residual_energy(suspect, made) < best[0]:
+                best = residual_energy(suspect, made), proof
+        return None if best is None else best[1]
+
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Give it the range of its values, in the settings of the tool."""
+        change = proof.changes[0]
+        title = message("diagnosis.wide_range_remedy", tensor=change.tensors[0], low=change.low, high=change.high)
+        return Remedy(title, "free", proof.changes)
 
 
 @cause("preprocessing", of="device", order=10)

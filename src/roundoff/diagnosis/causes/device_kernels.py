@@ -6,6 +6,7 @@ from roundoff.diagnosis.devices.kernels.fit import KernelFit, try_kernels
 from roundoff.diagnosis.devices.proof import called, pattern, recovered
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import ONE_KERNEL, DeviceSuspect
+from roundoff.diagnosis.loss import decibels_of
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.messages.message import Argument, Message, joined, message, short_name
@@ -13,6 +14,7 @@ from roundoff.messages.message import Argument, Message, joined, message, short_
 # Where it is not known how tensors are coded, codes that end before the values do explain smaller errors; so may
 # whatever makes a whole device coarser. In float, rounding of 16 bits explains what is smaller than this.
 _MILD_DB, _MILD_FLOAT_DB = 25.0, 50.0
+_ALL_RIGHT = 0.9995
 
 
 @cause("kernel-fault", of="device", order=90)
@@ -81,12 +83,17 @@ def _fitted(case: DeviceReplay, suspect: DeviceSuspect, fit: KernelFit, tried: i
         fit.sqnr_db,
         samples=fit.samples,
     )
-    summary = message(
-        "diagnosis.kernel_fault_fitted",
-        tensor=what,
-        way=fit.text,
-        share=fit.share,
-        right=fit.right_share,
+    # Where no value by itself is off by too much, the share of those that are within tolerance tells nothing.
+    told: dict[str, Argument] = {"tensor": what, "way": fit.text}
+    summary = (
+        message("diagnosis.kernel_fault_fitted", **told, share=fit.share, right=fit.right_share)
+        if fit.right_share < _ALL_RIGHT
+        else message(
+            "diagnosis.kernel_fault_fitted_faint",
+            **told,
+            db=decibels_of(fit.sqnr_db),
+            right=decibels_of(fit.right_db),
+        )
     )
     # With a single sample there is no other one that the way could have been chosen on.
     alone = "_alone" if len(suspect.pairs) == 1 else ""

@@ -1,21 +1,25 @@
-"""A tool gave a tensor a range that is far wider than its values: most of its codes are never used."""
+"""Ranges that a tool gave tensors: far wider than the values, narrower, or one for parts of different size."""
 
 import statistics
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.proof import called
 from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
-from roundoff.diagnosis.devices.suspects import DeviceSuspect, Survey
+from roundoff.diagnosis.devices.suspects import DeviceSuspect, OutputLoss, Survey
+from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
 from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
+from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import output_parts, outputs
 from roundoff.graph.nodes import attribute, producers
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
-from roundoff.messages.message import message
+from roundoff.messages.message import Argument, message, short_name
 from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, lost_values, on_grid, shares_scale
 from roundoff.tensors.stored import ToolScale, scales_of
 
@@ -168,6 +172,90 @@ def _bound(case: DeviceReplay, tensor: str) -> float:
     ends = [float(weights[name]) for name in node.input[1:] if name in weights]
     ends += [float(attribute(node, key, 0.0)) for key in ("min", "max")]
     return max(map(abs, ends), default=0.0)
+
+
+# Codes that end before the values do.
+
+# Cut off is what has this part of a tensor's energy; a range is to blame for no less of what the outputs lose, by
+# no less than this many decibels.
+_CUT_OFF, _LEAST_SHARE, _LEAST_DB = 1e-3, 0.3, 1.0
+
+
+def _ends(case: DeviceReplay, name: str) -> tuple[float, float]:
+    values = [case.readout.read(name, sample) for sample in case.indices]
+    return min(float(each.min()) for each in values), max(float(each.max()) for each in values)
+
+
+def _cut_off(ends: tuple[float, float], right: Array, _written: Array) -> Array:
+    return np.clip(right, *ends)
+
+
+def clipping_findings(case: DeviceReplay, seen: OutputLoss, loss: Loss, accused: frozenset[str]) -> list[Finding]:
+    """Tensors whose codes end before their values do, at the cost of the outputs.
+
+    What is behind each is computed in float, with its values as they should be and with the same cut off.
+    """
+    findings = []
+    kinds = {node.name: node.op_type for node in case.model.proto.graph.node}
+    inputs = {name: _ends(case, name) for name in case.inputs}
+    limits = {} if case.quantizers else {**inputs, **case.numbers.limits}
+    for name, ends in limits.items():
+        if name in accused:
+            continue
+        # What a fault in front makes larger than the float model's values is cut off by right.
+        held = [case.feed(at)[name] if name in inputs else case.readout.exact(name, at) for at in case.indices]
+        values = np.concatenate([np.ravel(each) for each in held])
+        off = np.square(values - np.clip(values, *ends), dtype=np.float64).sum()
+        if not off > _CUT_OFF * np.square(values, dtype=np.float64).sum():
+            continue
+        whole = seen.behind(name, lambda right, _: right)
+        cut = seen.behind(name, partial(_cut_off, ends))
+        gain = cut.value - whole.value
+        halves = [range(0, whole.samples, 2), range(1, whole.samples, 2)] if whole.samples > 1 else []
+        lucky = any(cut.of_samples(half).value <= whole.of_samples(half).value for half in halves)
+        measures = loss_measures(cut, whole)
+        if lucky or gain < _LEAST_SHARE * loss.value or measures[0].after < measures[0].before + _LEAST_DB:
+            continue
+        given = name in inputs
+        readers = [node.name for node in case.model.proto.graph.node if name in node.input]
+        nodes = tuple(readers) if given else case.spans[name].nodes
+        what = (
+            message("diagnosis.called_input", tensor=name)
+            if given
+            else message("diagnosis.called_tensor", tensor=short_name(name), op=kinds[nodes[0]])
+        )
+        told: dict[str, Argument] = {
+            "what": what,
+            "low": ends[0],
+            "high": ends[1],
+            "wide_low": float(values.min()),
+            "wide_high": float(values.max()),
+        }
+        low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
+        change = RemedyChange("range", nodes=nodes, tensors=(name,), low=low, high=high)
+        findings.append(
+            Finding(
+                number=0,
+                cause="clipping",
+                nodes=nodes,
+                tensors=(name,),
+                summary=message(
+                    "diagnosis.clipping_summary",
+                    **told,
+                    share=float(np.mean((values < ends[0]) | (values > ends[1]))),
+                ),
+                intervention=message("diagnosis.clipping_device_changed", tensor=short_name(name)),
+                measures=measures[:1],
+                share=min(1.0, gain / loss.value) if loss.value else 0.0,
+                remedy=Remedy(
+                    message("diagnosis.wide_range_remedy", tensor=short_name(name), low=low, high=high),
+                    "free",
+                    (change,),
+                ),
+                proven=True,
+            )
+        )
+    return findings
 
 
 # Outputs that join parts of very different size under one scale.

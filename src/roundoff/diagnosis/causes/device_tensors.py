@@ -193,7 +193,7 @@ class StaleTensor:
         # What is merely nearer to another sample, as few values that are cut off may be, is no copy of it.
         if residual_energy(suspect, explained) > MOST_LEFT:
             return None
-        names = [case.readout.samples[place][0] for place in case.indices]
+        names = [case.readout.samples[place][0] for place in _order(case, suspect)]
         own = next(index for index, other in enumerate(nearest) if other != index)
         what = called(suspect)
         samples: dict[str, Argument] = {"own": names[own] or own, "other": names[nearest[own]] or nearest[own]}
@@ -218,7 +218,13 @@ def _references(case: DeviceReplay, suspect: DeviceSuspect) -> list[Array]:
     held = [pair.exact for pair in suspect.pairs]
     if suspect.tensor not in case.tensors:
         return held
-    return held + [case.golden.compute(suspect.tensor, case.view(place)) for place in case.indices[len(held) :]]
+    others = _order(case, suspect)[len(held) :]
+    return held + [case.golden.compute(suspect.tensor, case.view(place)) for place in others]
+
+
+def _order(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[int, ...]:
+    """All samples, those of the suspect first."""
+    return (*suspect.places, *(place for place in case.indices if place not in suspect.places))
 
 
 def _nearest(suspect: DeviceSuspect, references: Sequence[Array]) -> list[int]:

@@ -11,6 +11,7 @@ import numpy as np
 from roundoff.core.quantizers import Quantizer, QuantSpec, parameters_from_range
 from roundoff.core.target import WIDEST, Arithmetic
 from roundoff.core.tensors import Array, NodeInfo, Topology
+from roundoff.graph.draft import Draft
 from roundoff.graph.interface import topology
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import consumers
@@ -217,6 +218,22 @@ class Golden:
         """The same network with other quantizers."""
         return Golden(self.model, quantizers, self.arithmetic, threads=self._threads)
 
+    def with_short_constants(self, kind: NumberKind, *, stored: bool) -> "Golden":
+        """The same network with constants of a shorter kind of float.
+
+        Args:
+            kind: That kind.
+            stored: All that is stored is of that kind; otherwise only what layers multiply with.
+        """
+        draft, weights = Draft(self.model), Weights(self.model)
+        for node in self.model.proto.graph.node:
+            factors = 3 if node.op_type in _RECURRENT else 2
+            held = node.op_type in _WEIGHTED or (stored and node.op_type in _WITH_CONSTANTS)
+            for name in node.input[: None if stored else factors] if held else ():
+                if name in draft.constants and weights[name].dtype == np.float32:
+                    draft.set_constant(name, with_digits_of(weights[name], kind))
+        return Golden(draft.finish(), self.quantizers, self.arithmetic, threads=self._threads)
+
     @cached_property
     def coded(self) -> dict[str, Quantizer]:
         """For each activation the quantizer through which it is stored."""
@@ -233,7 +250,8 @@ class Golden:
         given = dict(feed)
         for node in self._topology.nodes:
             for name, values in self.compute_all([each for each in node.outputs if each], given).items():
-                given[name] = _stored(values, kind)
+                short = "bfloat16" if kind == "bfloat16" else "float16"
+                given[name] = rounded_to(values, short) if values.dtype.kind == "f" else values
         return {name: given[name] for name in tensors}
 
     @cached_property
@@ -276,6 +294,10 @@ class Golden:
                 found.update(node.outputs)
         return frozenset(found - {tensor})
 
+    def readers(self, tensor: str) -> list[NodeInfo]:
+        """The nodes that read a tensor."""
+        return [node for node in self._topology.nodes if tensor in node.inputs]
+
     @cached_property
     def _topology(self) -> Topology:
         return topology(self.model)
@@ -285,18 +307,40 @@ class Golden:
         return self._topology.producers()
 
 
-def _stored(values: Array, kind: NumberKind) -> Array:
-    if values.dtype.kind != "f":
-        return values
-    if kind != "bfloat16":
-        return values.astype(np.float16).astype(values.dtype)
-    mantissa, exponent = np.frexp(values)
-    return np.asarray(np.ldexp(np.rint(mantissa * 2.0**8) / 2.0**8, exponent), values.dtype)
+def rounded_to(values: Array, kind: str) -> Array:
+    """Values with the digits of a shorter kind of float, to the nearest and halves to even, as float32."""
+    plain = np.asarray(values, np.float32)
+    if kind == "float16":
+        with np.errstate(over="ignore"):
+            return plain.astype(np.float16).astype(np.float32)
+    bits = plain.view(np.uint32).astype(np.uint64)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
+    return np.where(np.isfinite(plain), rounded.astype(np.uint32).view(np.float32), plain)
+
+
+def with_digits_of(values: Array, kind: str) -> Array:
+    """The same, and what is beyond the range of that kind as it is."""
+    short = rounded_to(values, kind)
+    return np.where(np.isfinite(short), short, values)
 
 
 _LAYERS = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 _RECURRENT = ("GRU", "LSTM", "RNN")
 _WEIGHTED = frozenset((*_LAYERS, *_RECURRENT))
+# What else computes with constants that a device stores as it does its tensors.
+_WITH_CONSTANTS = frozenset(
+    {
+        "Add",
+        "BatchNormalization",
+        "Div",
+        "GroupNormalization",
+        "InstanceNormalization",
+        "LayerNormalization",
+        "Mul",
+        "PRelu",
+        "Sub",
+    }
+)
 # Rounding to codes may differ by one step; a table or a float routine in between may add another.
 _STEPS, _STEPS_LOOSE = 1.02, 2.02
 # Errors of tensors that are rounded inside of a span, times this, are within what their arithmetic explains.
@@ -475,6 +519,16 @@ class Coarseness:
 
     weights: float = 0.0
     relative: float = 0.0
+
+
+# Short operands explain a layer when they leave no more than this part of its error.
+_EXPLAINED_BY_OPERANDS = 0.25
+
+
+def infer_operands(errors: Sequence[tuple[float, float]]) -> bool:
+    """Whether most layers are what short operands make them: of each, its error as it is and with these."""
+    fitting = sum(short < _EXPLAINED_BY_OPERANDS * plain for plain, short in errors)
+    return len(errors) >= _FEWEST_ALIKE and fitting >= _ALIKE * len(errors)
 
 
 def storage_noise(exact: Array, kind: NumberKind) -> float:

@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import math
+import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -370,6 +371,8 @@ _MOSTLY_NAMED = 0.5
 # A pair is doubted when it leaves this much of what was predicted unexplained, and given up for a partner that
 # leaves no more than that, and so many times less. Fewer values than these agree by chance.
 _MISFIT, _FITTING, _BETTER, _TELLING = 0.02, 0.01, 10.0, 32
+# Less than this is left unexplained of what is the same in half precision.
+_SAME = 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -410,6 +413,8 @@ def with_predicted(
         if not rounds.left or not (rounds.pair_what_follows() or rounds.pair_what_explains()):
             break
     rounds.pair_the_rest()
+    while rounds.move_behind():
+        pass
     return rounds.result()
 
 
@@ -498,10 +503,9 @@ class _Prediction:
         values = self._golden.compute_all(doubtful, view) if doubtful else {}
         misfits: dict[str, float] = {}
         for name in doubtful:
-            at = positions(values[name].size, _LOOKED_AT)
-            wanted, seen = take(values[name], at), take(view[name], at)
-            if wanted is not None and seen is not None and _unexplained(wanted, seen) > _MISFIT:
-                misfits[name] = _unexplained(wanted, seen)
+            rest = _rest(values[name], view[name])
+            if rest is not None and rest > _MISFIT:
+                misfits[name] = rest
         given_up = self._placed_elsewhere(misfits)
         if not given_up and len(misfits) > 1:
             # The first of them may be the culprit, which those behind it read.
@@ -585,9 +589,8 @@ class _Prediction:
         values = self._golden.compute_all(ends, view) if ends else {}
         found: set[str] = set()
         for name in ends:
-            at = positions(values[name].size, _LOOKED_AT)
-            wanted, seen = take(values[name], at), take(view[name], at)
-            if wanted is None or seen is None or _unexplained(wanted, seen) < _NOTHING_BETWEEN:
+            rest = _rest(values[name], view[name])
+            if rest is None or rest < _NOTHING_BETWEEN:
                 found.update(spans[name].hidden)
         return found
 
@@ -678,9 +681,48 @@ class _Prediction:
             if free and pair.reference in self._tensors and pair.confidence >= SURE:
                 self._pairs[pair.reference] = pair
 
+    def move_behind(self) -> bool:
+        """Give the result of an operation what looks like its input, where those behind it read that.
+
+        A kernel that leaves an operation out, such as a bias or an activation, writes the operation's input; what
+        the device went on with shows whose tensor it is.
+        """
+        spans = {name: self._span(name) for name in self._pairs}
+        view = self._view()
+        values = self._golden.compute_all([name for name, span in spans.items() if span.nodes], view)
+        rests = {name: rest for name, made in values.items() if (rest := _rest(made, view[name])) is not None}
+        usual = _BETTER * statistics.median(rests.values()) if rests else 0.0
+        for name, rest in rests.items():
+            if rest <= max(usual, _SAME):
+                continue
+            for before in spans[name].reads:
+                behind = self._only_reader(before)
+                if before in self._firm or before not in self._pairs or behind not in spans[name].hidden:
+                    continue
+                moved = self._view().but({behind: view[before]}, without=frozenset({before}))
+                other = _rest(self._golden.compute(name, moved), view[name])
+                if other is not None and _BETTER * other < rest:
+                    pair = self._pairs.pop(before)
+                    self._pairs[behind] = replace(pair, reference=behind, how="prediction", confidence=_EXPLAINS)
+                    return True
+        return False
+
+    def _only_reader(self, name: str) -> str:
+        """The one tensor that is computed from another, where it has the same shape; else nothing."""
+        made = [out for node in self._golden.readers(name) for out in node.outputs if out]
+        same = len(made) == 1 and made[0] in self._infos and self._infos[made[0]].shape == self._infos[name].shape
+        return made[0] if same else ""
+
     def result(self) -> Readout:
         kept = {name: self._pairs[name] for name in self._infos if name in self._pairs}
         return replace(self._readout, pairs=kept)
+
+
+def _rest(wanted: Array, seen: Array) -> float | None:
+    """What is left unexplained of a tensor, by a few of its elements; None where these cannot be compared."""
+    at = positions(wanted.size, _LOOKED_AT)
+    few = take(wanted, at), take(seen, at)
+    return None if few[0] is None or few[1] is None else _unexplained(few[0], few[1])
 
 
 def _unexplained(wanted: Array, seen: Array) -> float:

@@ -16,6 +16,7 @@ from roundoff.diagnosis.devices.expectation import (
     DeviceNumbers,
     Expected,
     Golden,
+    NumberKind,
     Span,
     cancelling_input,
     expect_coded,
@@ -24,9 +25,11 @@ from roundoff.diagnosis.devices.expectation import (
     ideal_quantizers,
     infer_arithmetic,
     infer_noise_floor,
+    infer_operands,
     infer_weight_precision,
     possible_values,
     storage_noise,
+    with_digits_of,
 )
 from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
@@ -245,6 +248,8 @@ class DeviceReplay:
     def _coarsened(self, expected: Expected, tensor: str, exact: Array, given: DeviceView) -> Expected:
         """What may differ where the whole device is coarser than its numbers."""
         coarse = self.coarseness
+        if self._shortened is not None:
+            expected = expected.with_error(self._as_short(self._shortened, tensor, given) - exact)
         if coarse.weights and tensor in self._layers:
             expected = expected.with_error(coarse.weights * (self._rough.compute(tensor, given) - exact))
         noise = _PASSED_ON * coarse.relative * float(exact.std())
@@ -261,6 +266,8 @@ class DeviceReplay:
         seen: list[tuple[float, float, float]] = []
         for name in self.tensors:
             exact, found = self.golden.compute(name, view), self.readout.read(name, self.indices[0])
+            if self._shortened is not None:
+                exact = self._as_short(self._shortened, name, view)
             spread = float(exact.std()) if exact.dtype.kind == "f" and exact.size else 0.0
             if exact.shape != found.shape or not 0 < spread < np.inf:
                 continue
@@ -279,6 +286,43 @@ class DeviceReplay:
             if rough
         ]
         return Coarseness(infer_weight_precision(beyond), relative)
+
+    @cached_property
+    def operands(self) -> NumberKind:
+        """What all its layers multiply: of a kind shorter than what it stores where most of them show that."""
+        kind = self.numbers.kind
+        if kind != "float32" or self.quantizers:
+            return kind
+        first = self.indices[0]
+        view = self.view(first)
+        shorter: tuple[NumberKind, ...] = ("bfloat16", "float16")
+        for short in shorter:
+            golden = self.golden.with_short_constants(short, stored=False)
+            errors = []
+            for name in sorted(self._layers):
+                found = self.readout.read(name, first).astype(np.float64)
+                made = self.golden.compute(name, view), self._as_short((golden, short), name, view)
+                if made[0].shape == found.shape and np.isfinite(found).all():
+                    plain, rough = (float(np.square(found - each).mean()) for each in made)
+                    errors.append((plain, rough))
+            if infer_operands(errors):
+                return short
+        return kind
+
+    @cached_property
+    def _shortened(self) -> tuple[Golden, NumberKind] | None:
+        """The reference with constants as short as the device's, and their kind; None for float32 and codes."""
+        kind = self.operands
+        if kind not in ("float16", "bfloat16") or self.quantizers:
+            return None
+        return self.golden.with_short_constants(kind, stored=kind == self.numbers.kind), kind
+
+    def _as_short(self, shortened: tuple[Golden, NumberKind], tensor: str, given: DeviceView) -> Array:
+        """A tensor by short constants, of what it reads in as few digits."""
+        golden, kind = shortened
+        reads = {name: given[name] for name in self.spans[tensor].reads if name in given}
+        short = {name: with_digits_of(values, kind) for name, values in reads.items() if values.dtype.kind == "f"}
+        return golden.compute(tensor, given.but(short if tensor in self._layers else {}))
 
     @cached_property
     def _layers(self) -> frozenset[str]:

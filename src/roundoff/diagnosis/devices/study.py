@@ -11,7 +11,12 @@ from roundoff.core.coverage import Coverage, CoverageGap, Doubt, Grade, Judgemen
 from roundoff.core.names import shown
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import TensorSource
-from roundoff.diagnosis.causes.device_ranges import follows_scale, mixed_findings, range_findings
+from roundoff.diagnosis.causes.device_ranges import (
+    clipping_findings,
+    follows_scale,
+    mixed_findings,
+    range_findings,
+)
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
 from roundoff.diagnosis.devices.overall import index_findings, rounding_findings, swapped_findings
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
@@ -320,6 +325,8 @@ _MOST_SUSPECTS = 12
 _MOST_SHARE = 0.6
 # Noise in all tensors, over their spread, that is worth telling.
 _NOTICED_NOISE = 1e-3
+# Of so many tensors with the lowest SQNR by themselves, one that costs this part of what the outputs lose.
+_MOST_PLACES, _MOST_AT_ONE_PLACE = 3, 0.5
 # A gain at the outputs that is worth telling.
 _NOTICED_DB = 0.5
 
@@ -563,6 +570,9 @@ class _DeviceDiagnosis:
             accused = frozenset(name for each in findings for name in each.tensors)
             findings += rounding_findings(self._replay, found, accused)
             findings += range_findings(self._replay, found, accused)
+        if loss is not None and loss.agrees:
+            # A range that cuts off what the outputs do not need was chosen so.
+            findings = [each for each in findings if each.cause != "clipping"]
         exchanged = swapped_findings(self._replay, findings)
         named = {name for each in exchanged for name in each.tensors}
         findings = [each for each in findings if named.isdisjoint(each.tensors)]
@@ -570,11 +580,7 @@ class _DeviceDiagnosis:
             *exchanged,
             *(self._weighed(each, loss, expected) for each in findings),
             *index_findings(self._replay),
-            *(
-                []
-                if too_many
-                else mixed_findings(self._replay, frozenset(t for each in findings for t in each.tensors))
-            ),
+            *([] if too_many else self._range_findings(findings, loss)),
         )
         evidence = DeviceEvidence(
             replay=self._replay,
@@ -587,9 +593,42 @@ class _DeviceDiagnosis:
             not_finite=nowhere,
             outputs=judged_outputs(self._replay, nowhere),
             indices={name: self._replay.readout.equal_indices(name) for name in self._replay.readout.indices},
-            open=self._not_explained(suspects) or (unlike and unlike[1]),
+            open=self._not_explained(suspects)
+            or (unlike and unlike[1])
+            or self._at_one_place(found, weighed, loss),
         )
         return conclude(evidence, self._notebook)
+
+    def _range_findings(self, findings: Sequence[Finding], loss: Loss | None) -> list[Finding]:
+        """Ranges of joined parts, and those that cut values off."""
+        accused = frozenset(name for each in findings for name in each.tensors)
+        mixed = mixed_findings(self._replay, accused)
+        if loss is None or loss.agrees:
+            return mixed
+        accused |= {name for each in mixed for name in each.tensors}
+        cut = clipping_findings(self._replay, self._outputs, loss, accused)
+        whole = [self._outputs.with_right(each.tensors[0]) for each in cut]
+        known = [] if self._best is None else [self._best]
+        self._best = min([*whole, *known], key=lambda each: each.value, default=None)
+        return [*mixed, *cut]
+
+    def _at_one_place(self, found: Survey, findings: Sequence[Finding], loss: Loss | None) -> Message | None:
+        """The one tensor at which most of the loss comes up, where nobody knows how it is coded; else None.
+
+        What 8 bits may cost there is a guess, and a kernel that is wrong may cost as much.
+        """
+        replay = self._replay
+        if loss is None or loss.agrees or findings or replay.quantizers:
+            return None
+        worst = sorted(found.local, key=lambda name: found.local[name].sqnr_db)[:_MOST_PLACES]
+        # Parts of a joined output are of different size: its energy does not show what happens to the smaller.
+        for name in dict.fromkeys((*worst, *(each for each in outputs(replay.model) if each in found.local))):
+            as_is = self._outputs.behind(name, lambda _, written: written)
+            right = self._outputs.behind(name, lambda computed, _: computed)
+            if as_is.value - right.value > _MOST_AT_ONE_PLACE * loss.value:
+                kept = output_sqnr_text(loss)
+                return message("diagnosis.device_one_place", kept=kept, tensor=short_name(name))
+        return None
 
     def _not_explained(self, suspects: Sequence[DeviceSuspect]) -> Message | None:
         """How many tensors do not follow, where no time was left to tell why."""
@@ -652,14 +691,12 @@ class _DeviceDiagnosis:
                 kernel = find_cause("kernel-fault", "device")
                 asked = ask(kernel, self._replay, suspect, nodes=nodes, tensors=tensors)
                 told = told if asked is None else asked[0]
-            fit = None if told is None or told.cause != "kernel-fault" else try_kernels(self._replay, suspect).fit
-            if told is not None and told.proven and fit is not None and fit.node:
+            told, way = self._placed(told, suspect)
+            if way is not None:
                 # Two that read a tensor which was not dumped show the one fault of its kernel.
-                way = (fit.node, str(fit.text))
                 if way in known:
                     continue
                 known.add(way)
-                told = replace(told, nodes=tuple(dict.fromkeys((fit.node, *told.nodes))))
             # What explains less than nothing explains nothing: the tensor is off by too little to tell why.
             if told is not None and (told.proven or suspect.whole or not _worsens(told)):
                 findings.append(told)
@@ -676,8 +713,19 @@ class _DeviceDiagnosis:
             told = explain(self._replay, suspect, of="device", nodes=nodes, tensors=tensors)
             known = told is not None and (told.cause != "kernel-fault" or is_known_kernel(self._replay, suspect))
             if told is not None and told.proven and known:
-                findings.append(told)
+                findings.append(self._placed(told, suspect)[0] or told)
         return findings
+
+    def _placed(
+        self, told: Finding | None, suspect: DeviceSuspect
+    ) -> tuple[Finding | None, tuple[str, str] | None]:
+        """The finding with the node first that a wrong kernel was fitted for, and that node with what it does."""
+        if told is None or not told.proven or told.cause != "kernel-fault":
+            return told, None
+        fit = try_kernels(self._replay, suspect).fit
+        if fit is None or not fit.node:
+            return told, None
+        return replace(told, nodes=tuple(dict.fromkeys((fit.node, *told.nodes)))), (fit.node, str(fit.text))
 
     def _weighed(self, finding: Finding, loss: Loss | None, expected: Loss | None) -> Finding:
         """The finding with what the outputs gain when its tensor, and what follows it, is right."""
@@ -710,6 +758,8 @@ def _worsens(finding: Finding) -> bool:
 def _coarse_notes(replay: DeviceReplay) -> list[Message]:
     """What the whole device does, and no kernel in particular."""
     coarse, notes = replay.coarseness, []
+    if replay.operands != replay.numbers.kind:
+        notes.append(message(f"diagnosis.note_operands_{replay.operands}"))
     if coarse.weights:
         notes.append(message("diagnosis.note_coarse_weights"))
     if coarse.relative > _NOTICED_NOISE:

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,6 +26,8 @@ _LOWEST, _BINS = 0, 24
 _MATTERS, _MATTERS_GUESSED = 0.1, 1.0
 # Errors of so many times the energy that is expected, though none by itself is too large, are worth a look.
 _LOUD = 2.5
+# So are errors of no less than what is expected that are so many times those of the other tensors.
+_APART = 10.0
 # Of so few tensors, one with no more than these decibels by itself does not say how coarse the device is.
 _FEW, _GROSS_DB = 2, 20.0
 
@@ -80,9 +82,14 @@ class LocalError:
         limit = (_MATTERS_GUESSED if guessed else _MATTERS) * self.noise * max(1.0, floor) ** 2
         return self.nonfinite + self.impossible > 0 or float(self.beyond[_bin(floor)]) > limit
 
-    def is_loud(self, floor: float = 1.0) -> bool:
-        """Whether errors have far more energy than is expected, although no single one is too large."""
-        return self.excess > _LOUD * max(1.0, floor)
+    def is_loud(self, floor: float = 1.0, usual: float = 1.0) -> bool:
+        """Whether errors have far more energy than is expected, although no single one is too large.
+
+        Args:
+            floor: How many times as coarse as expected the device is.
+            usual: The root of the energy of its errors over what is expected, in the middle of its tensors.
+        """
+        return self.excess > min(_LOUD * max(1.0, floor), max(1.0, _APART * usual))
 
     @property
     def sqnr_db(self) -> float:
@@ -183,15 +190,23 @@ class OutputLoss:
 
     def with_right(self, tensor: str) -> Loss:
         """What is lost when one tensor, and all behind it, is computed as it should be."""
+        return self.behind(tensor, lambda right, _: right)
+
+    def behind(self, tensor: str, value: Callable[[Array, Array], Array]) -> Loss:
+        """What is lost when all behind a tensor is computed as it should be from one value of it.
+
+        Args:
+            tensor: The tensor.
+            value: Its value, of what it should be and of what the device wrote.
+        """
         behind = self._replay.golden.behind(tensor)
 
         def made(sample: int) -> Mapping[str, Array]:
             view = self._replay.view(sample)
-            right = self._replay.golden.compute(tensor, view) if tensor in self._replay.tensors else None
-            given = view.but({} if right is None else {tensor: right}, without=behind)
-            if right is None:
-                given = given.but({tensor: self._replay.feed(sample)[tensor]})
-            return self._seen(given)
+            computed = tensor in self._replay.tensors
+            right = self._replay.golden.compute(tensor, view) if computed else self._replay.feed(sample)[tensor]
+            taken = value(right, view[tensor])
+            return self._seen(view.but({tensor: taken}, without=behind))
 
         return self._loss(made)
 
@@ -342,10 +357,12 @@ def find_suspects(
     faint: list[DeviceSuspect] = []
     guessed = not replay.quantizers
     doubtful = {name for name, error in found.local.items() if error.is_suspect(found.floor, guessed=guessed)}
+    middle = statistics.median_low([0.0, *(each.excess for each in found.local.values() if each.excess > 0)])
+    usual = middle if len(found.local) > _FEW else 1.0
     loud = {
         name
         for name, error in found.local.items()
-        if guessed and name not in doubtful and error.is_loud(found.floor)
+        if guessed and name not in doubtful and error.is_loud(found.floor, usual)
     }
     fine = [name for name in found.local if name not in doubtful and name not in loud]
     computed_rightly = {node for name in fine for node in replay.spans[name].nodes}
@@ -365,7 +382,7 @@ def find_suspects(
             if not own.is_suspect(found.floor, guessed=guessed) and name not in loud:
                 continue
             flow = _flow(replay, name, found.floor)
-            places, nodes = replay.indices[:_HELD], replay.spans[name].nodes
+            places, nodes = _telling(replay, name, found.floor), replay.spans[name].nodes
             # Nodes that something else comes out of rightly are not to blame, unless all are such.
             nodes = tuple(node for node in nodes if node not in computed_rightly) or nodes
             pairs = tuple(replay.pair(name, sample) for sample in places)
@@ -386,6 +403,20 @@ def _again(replay: DeviceReplay, name: str) -> LocalError:
         pair = replay.pair(name, sample)
         error.add(pair.exact, pair.found, pair.expected)
     return error
+
+
+def _telling(replay: DeviceReplay, name: str, floor: float) -> tuple[int, ...]:
+    """The first samples; where a tensor is right in all of these, some in which it is not instead of the last."""
+    errors = {sample: LocalError() for sample in replay.indices}
+    for sample, error in errors.items():
+        pair = replay.pair(name, sample)
+        error.add(pair.exact, pair.found, pair.expected)
+    wrong = [at for at, error in errors.items() if error.is_suspect(floor, guessed=not replay.quantizers)]
+    first = replay.indices[:_HELD]
+    if not wrong or not set(wrong).isdisjoint(first):
+        return first
+    wrong = wrong[: _HELD // 2]
+    return tuple(sorted((*first[: _HELD - len(wrong)], *wrong)))
 
 
 def _flow(replay: DeviceReplay, name: str, floor: float) -> Flow:
@@ -445,6 +476,8 @@ def _fits(replay: DeviceReplay, wrong: tuple[str, ...], readers: tuple[str, ...]
 _HELD_INPUTS = 6
 # Inputs that are not coded may differ by the rounding of half precision.
 _ROUNDED = 2.0**-10
+# Where more than this part of an input is beyond the ends, it is another input.
+_FEW_OUTSIDE = 0.5
 _ONE_STEP = 1.02
 
 
@@ -458,11 +491,22 @@ def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
             pair = Pair(replay.readout.read(name, sample), _coded(replay, name, sample), expected)
             error.add(pair.exact, pair.found, expected)
             pairs.append(pair)
-        if error.is_suspect():
+        if error.is_suspect() and not _is_cut_off(pairs):
             nodes = tuple(node.name for node in replay.model.proto.graph.node if name in node.input)
             places = replay.indices[:_HELD_INPUTS]
             found.append(DeviceSuspect(name, nodes, error, "flows on", tuple(pairs[:_HELD_INPUTS]), places))
     return found
+
+
+def _is_cut_off(pairs: Sequence[Pair]) -> bool:
+    """Whether inputs are as they should be but for some beyond the ends of codes: a range, no other input."""
+    ends = min(float(each.found.min()) for each in pairs), max(float(each.found.max()) for each in pairs)
+    error, outside, count = LocalError(), 0, 0
+    for pair in pairs:
+        error.add(np.clip(pair.exact, *ends), pair.found, pair.expected)
+        outside += int(np.count_nonzero((pair.exact < ends[0]) | (pair.exact > ends[1])))
+        count += pair.exact.size
+    return not error.is_suspect() and 0 < outside <= _FEW_OUTSIDE * count
 
 
 def _coded(replay: DeviceReplay, name: str, sample: int) -> Array:

@@ -367,6 +367,36 @@ class Roles:
         return "weight_only" if decided["weight"].dtype not in ("", FLOAT) else "float"
 
     @cached_property
+    def read_in_float(self) -> frozenset[str]:
+        """Tensors that only nodes read for which somebody asks float, perhaps behind others that pass them on.
+
+        Who asks for a Softmax in float means its scores, too: rounded ones would be float in name only. What a
+        rule says of the tensor itself, or of what the node writes that computes it, counts more.
+        """
+        found: set[str] = set()
+        asking = {unit.first.name for unit in self.units_of("float") if self._asks_float(unit)}
+        for unit in reversed(self.units):
+            output = None if self.role(unit) == "follow" else self.decisions(unit)["output"].request
+            if output is None or output.dtype == FLOAT:
+                results = self.view.results(unit.last)
+                found.update(name for name in results if self._is_read_in_float(name, asking, found))
+        return frozenset(found)
+
+    def _asks_float(self, unit: FusedUnit) -> bool:
+        request = self.decisions(unit)["activation"].request
+        return request is not None and request.dtype == FLOAT
+
+    def _is_read_in_float(self, tensor: str, asking: set[str], found: set[str]) -> bool:
+        if self.target.float_results or tensor in self.view.outputs or tensor in self.requests.tensors:
+            return False
+        readers = {self.unit_of(reader.node).first.name: reader.node for reader in self.view.readers[tensor]}
+        return bool(readers) and all(
+            first in asking
+            or (self.role_of(node) == "follow" and set(self.view.results(self.unit_of(node).last)) <= found)
+            for first, node in readers.items()
+        )
+
+    @cached_property
     def inner(self) -> frozenset[str]:
         """Tensors that exist only inside units."""
         return frozenset(name for unit in self.units for name in unit.inner)

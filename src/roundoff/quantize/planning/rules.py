@@ -327,8 +327,11 @@ class _Selector:
         raise self._nothing(rule, selector)
 
     def _exact(self, selector: str) -> dict[str, list[str]]:
-        known = {"node": self._names.known, "tensor": self._tensors, "op": self._operations}
-        return {kind: [selector] if selector in names else [] for kind, names in known.items()}
+        """What is called so; operations in any case of their letters, since people type ``softmax``."""
+        known = {"node": self._names.known, "tensor": self._tensors}
+        found = {kind: [selector] if selector in names else [] for kind, names in known.items()}
+        same = [name for name in self._operations if name.casefold() == selector.casefold()]
+        return {**found, "op": [selector] if selector in same else same}
 
     def _glob(self, selector: str) -> dict[str, list[str]]:
         if not _GLOB.search(selector):

@@ -73,9 +73,10 @@ class Links:
         return self._groups.find(tensor)
 
     def is_float_by_wish(self, tensor: str) -> bool:
-        """Whether a rule asks for a tensor in float by its name."""
+        """Whether a rule asks for a tensor in float, by its name or because only nodes in float read it."""
         request = self.roles.requests.tensors.get(tensor)
-        return request is not None and request.dtype == FLOAT
+        asked = request is not None and request.dtype == FLOAT
+        return asked or tensor in self.roles.read_in_float
 
     def shares(self, unit: FusedUnit) -> bool:
         """Whether all that a unit reads and writes has one scale."""

@@ -102,7 +102,8 @@ def name_values(
     if not found and values.whole and not values.training_whole:
         found = _cut_off(values, slack, tuple(order), known=tuple(known))
     if not found:
-        found = _limited_range(values, slack) or _codes(values) or _inferred(values)
+        named = _limited_range(values, slack, tuple(order), known=tuple(known))
+        found = named or _codes(values) or _inferred(values)
         # Noise, JPEG above all, changes gains a little: names that leave hardly more than the fit does.
         found += _by_convention(values, _UNDER_NOISE * slack, tuple(order), known=tuple(known))
     text = message(
@@ -277,13 +278,19 @@ def _pixel_range(low: Array, high: Array, *, whole: bool) -> float:
     return 0.0
 
 
-def _limited_range(values: Values, slack: Array) -> list[ValueChange]:
-    """Pixels of which one side has black at 16 and white at 235, as video has, whatever their unit."""
+def _limited_range(
+    values: Values, slack: Array, order: tuple[int, ...], *, known: tuple[MeanStd, ...]
+) -> list[ValueChange]:
+    """Pixels of which one side has black at 16 and white at 235, as video has, however both go on with them."""
     span = (_WHITE - _BLACK) / BYTE
-    for top in (BYTE, 1.0):
-        black = _BLACK * top / BYTE
-        for key, gain, offset in (("deployed", 1 / span, -black / span), ("training", span, black)):
-            made = np.full_like(values.gain, gain), np.full_like(values.offset, offset)
+    table = [each for each in conventions(len(values.gain), known) if each.form in ("plain", "right")]
+    places = [place if place < len(values.gain) else 0 for place in order]
+    for way in sorted(table, key=lambda each: each.cost):
+        ours, theirs = (way.gain, way.offset), (way.gain[places], way.offset[places])
+        for key, slope, black in (("deployed", 1 / span, -_BLACK / span), ("training", span, _BLACK)):
+            # Training's pixel is slope * p + black of the deployed side's pixel p.
+            gain = ours[0] * slope / theirs[0]
+            made = gain, ours[0] * black + ours[1] - gain * theirs[1]
             if _predicts(values, *made, slack):
                 text = message(f"check_io.limited_{key}")
                 return [ValueChange(IoChange("range", text, mean_std_correction(*made)), *made)]

@@ -1,6 +1,6 @@
 """What a difference looks like: each kind is tested by undoing it and seeing whether the error goes away."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ from roundoff.measure.metrics import linear_fit, sqnr_db
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.messages.message import Message, message
 from roundoff.messages.numbers import share_text
-from roundoff.studies.compare.result import DifferenceKind
+from roundoff.studies.compare.result import DifferenceKind, TensorComparison
 
 # A kind explains a difference when undoing it removes at least this share of the error's energy.
 _EXPLAINS = 0.9
@@ -224,3 +224,53 @@ def _correlation(x: Array, y: Array) -> float:
     x, y = x - x.mean(), y - y.mean()
     size = float(np.sqrt(np.square(x).sum() * np.square(y).sum()))
     return float((x * y).sum()) / size if size else 0.0
+
+
+# Tensors that keep the thresholds and still agree far less than those around them.
+
+# So much less than its neighbours ...
+_FAR_DB = 40.0
+# and less than this: what agrees better differs by rounding.
+_ROUNDING_DB = 60.0
+_FEWEST_NEIGHBOURS = 2
+
+
+def local_outliers(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int]:
+    """Places of the rows that pass, or are not judged, and stand out from their neighbours.
+
+    Where an error goes on, those behind it are no better: what stands out is wrong by itself, as a dump that was
+    written or read wrongly is.
+
+    Args:
+        rows: All rows.
+        ordered: Whether they are in execution order; if not, all other rows are neighbours.
+    """
+    return [
+        place
+        for place, row in enumerate(rows)
+        if row.passed is not False
+        and (own := _db(row)) is not None
+        and own < _ROUNDING_DB
+        and (around := neighbour_sqnr_db(rows, place, ordered=ordered)) is not None
+        and around - own > _FAR_DB
+    ]
+
+
+def neighbour_sqnr_db(rows: Sequence[TensorComparison], place: int, *, ordered: bool) -> float | None:
+    """SQNR of the worst neighbour; None with too few of them.
+
+    Neighbours are the one before and the one behind, at the ends the two next to it; without an order all others.
+    """
+    before = [db for row in reversed(rows[:place]) if (db := _db(row)) is not None]
+    behind = [db for row in rows[place + 1 :] if (db := _db(row)) is not None]
+    if not ordered:
+        near = [*before, *behind]
+    elif before and behind:
+        near = [before[0], behind[0]]
+    else:
+        near = (before or behind)[:_FEWEST_NEIGHBOURS]
+    return min(near) if len(near) >= _FEWEST_NEIGHBOURS else None
+
+
+def _db(row: TensorComparison) -> float | None:
+    return row.score.values.get("sqnr_db")

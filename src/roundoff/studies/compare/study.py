@@ -36,7 +36,14 @@ from roundoff.measure.pairs import measure_pair
 from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_doubts, load_profile
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB, score_text
-from roundoff.studies.compare.difference import Difference, describe, describe_codes, describe_from_moments
+from roundoff.studies.compare.difference import (
+    Difference,
+    describe,
+    describe_codes,
+    describe_from_moments,
+    local_outliers,
+    neighbour_sqnr_db,
+)
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
 from roundoff.tensors.ranges import BOUNDED, FILLED, excess_range, lost_values, shares_scale
@@ -49,26 +56,39 @@ if TYPE_CHECKING:
 _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"])
 
 
-def roles(topology: Topology, failed: Mapping[str, bool]) -> dict[str, Role]:
+# More than this part of the error's energy must be a tensor's own for it to introduce an error.
+_OWN = 0.5
+
+
+def roles(
+    topology: Topology, failed: Mapping[str, bool], errors: Mapping[str, float] | None = None
+) -> dict[str, Role]:
     """Tell culprits from victims.
 
-    A tensor that was not compared is taken for wrong when something above it is.
+    A tensor that was not compared is taken for wrong when something above it is. One whose error is mostly that of
+    what it reads introduces none, although that may be just within a limit.
 
     Args:
         topology: The reference network.
         failed: For each compared tensor, whether it differs.
+        errors: The relative error of those that have one.
 
     Returns:
         The role of each failing tensor of the network.
     """
+    sizes = errors or {}
     wrong: dict[str, bool] = {name: failed.get(name, False) for name in topology.inputs}
+    size = {name: sizes.get(name, 0.0) for name in topology.inputs}
     result: dict[str, Role] = {name: "introduces" for name in topology.inputs if failed.get(name, False)}
     for node in topology.nodes:
         inherited = any(wrong.get(name, False) for name in node.inputs)
+        most = max((size.get(name, 0.0) for name in node.inputs), default=0.0)
         for output in node.outputs:
             wrong[output] = failed.get(output, inherited)
+            size[output] = sizes.get(output, most)
             if failed.get(output, False):
-                result[output] = "victim" if inherited else "introduces"
+                handed_on = inherited or (output in sizes and most**2 > _OWN * size[output] ** 2)
+                result[output] = "victim" if handed_on else "introduces"
     return result
 
 
@@ -181,56 +201,6 @@ def _unjudged(name: str, row: TensorComparison) -> Unjudged | None:
     if not scored.values or any(math.isnan(value) for value in scored.values.values()):
         return Unjudged(name, "nonfinite", scored.detail)
     return None
-
-
-# Tensors that keep the thresholds and still agree far less than those around them.
-
-# So much less than its neighbours ...
-_FAR_DB = 40.0
-# and less than this: what agrees better differs by rounding.
-_ROUNDING_DB = 60.0
-_FEWEST_NEIGHBOURS = 2
-
-
-def local_outliers(rows: Sequence[TensorComparison], *, ordered: bool) -> list[int]:
-    """Places of the rows that pass, or are not judged, and stand out from their neighbours.
-
-    Where an error goes on, those behind it are no better: what stands out is wrong by itself, as a dump that was
-    written or read wrongly is.
-
-    Args:
-        rows: All rows.
-        ordered: Whether they are in execution order; if not, all other rows are neighbours.
-    """
-    return [
-        place
-        for place, row in enumerate(rows)
-        if row.passed is not False
-        and (own := _db(row)) is not None
-        and own < _ROUNDING_DB
-        and (around := neighbour_sqnr_db(rows, place, ordered=ordered)) is not None
-        and around - own > _FAR_DB
-    ]
-
-
-def neighbour_sqnr_db(rows: Sequence[TensorComparison], place: int, *, ordered: bool) -> float | None:
-    """SQNR of the worst neighbour; None with too few of them.
-
-    Neighbours are the one before and the one behind, at the ends the two next to it; without an order all others.
-    """
-    before = [db for row in reversed(rows[:place]) if (db := _db(row)) is not None]
-    behind = [db for row in rows[place + 1 :] if (db := _db(row)) is not None]
-    if not ordered:
-        near = [*before, *behind]
-    elif before and behind:
-        near = [before[0], behind[0]]
-    else:
-        near = (before or behind)[:_FEWEST_NEIGHBOURS]
-    return min(near) if len(near) >= _FEWEST_NEIGHBOURS else None
-
-
-def _db(row: TensorComparison) -> float | None:
-    return row.score.values.get("sqnr_db")
 
 
 # Of so many channels each is looked at by itself.
@@ -760,7 +730,12 @@ def _with_roles(rows: tuple[TensorComparison, ...], topology: Topology | None) -
     if topology is None:
         return rows
     failed = {row.reference: bool(row.kind) or row.passed is False for row in rows if not was_not_read(row)}
-    known = roles(topology, failed)
+    errors = {
+        row.reference: row.score.values["relative_euclidean"]
+        for row in rows
+        if row.score.status == "ok" and row.kind != "nonfinite" and "relative_euclidean" in row.score.values
+    }
+    known = roles(topology, failed, errors)
     return tuple(replace(row, role=known.get(row.reference, "")) for row in rows)
 
 

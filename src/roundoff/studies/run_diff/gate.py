@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -149,7 +149,7 @@ _LEAST_SHOWN = 0.001
 _NO_BUDGETS = Budgets()
 
 
-def judge_diff(
+def judge_diff(  # noqa: PLR0913 - each is one thing that a gate allows
     diff: RunDiff,
     *,
     budgets: Budgets = _NO_BUDGETS,
@@ -157,6 +157,7 @@ def judge_diff(
     problems: tuple[Message, ...] = (),
     doubts: tuple[Message, ...] = (),
     strict: bool = False,
+    level: float = LEVEL,
 ) -> Gate:
     """Judge what differs.
 
@@ -171,6 +172,7 @@ def judge_diff(
         problems: What else keeps the run from passing.
         doubts: Why it could prove nothing even with all scores within budget.
         strict: Losses above what is allowed fail even where chance is not excluded.
+        level: Probability up to which chance is excluded; less where many runs are judged together.
 
     Raises:
         BadInput: Nothing can be judged.
@@ -186,7 +188,8 @@ def judge_diff(
         budget = next((each for each in budgets.nodes if each.fits(row)), None)
         if budget is not None:
             used.add(budget.pattern)
-        rows.append(_judge(row, budget, general, comparable=diff.pairing != "unpaired", strict=strict))
+        comparable = diff.pairing != "unpaired"
+        rows.append(_judge(row, budget, general, comparable=comparable, strict=strict, level=level))
     unused = tuple(each.pattern for each in budgets.nodes if each.pattern not in used)
     return Gate(general, tuple(rows), problems, unused, doubts=doubts)
 
@@ -195,13 +198,16 @@ def _other_samples(diff: RunDiff) -> bool:
     return any(each.what in ("data", "reference") for each in diff.inputs)
 
 
-def _judge(row: RowDiff, budget: GateBudget | None, general: float, *, comparable: bool, strict: bool) -> GateRow:
+def _judge(
+    row: RowDiff, budget: GateBudget | None, general: float, *, comparable: bool, strict: bool, level: float
+) -> GateRow:
     pattern = "" if budget is None else budget.pattern
     if budget is not None and budget.ignored:
         return GateRow(row.tensor, row.measure, pattern, None, None, None, message("run_diff.ignored"))
     allowed = general if budget is None or budget.loss_db is None else budget.loss_db
     least = None if budget is None else budget.at_least_db
-    why = _broken(row) or _below(row, least) or _lost(row, allowed, comparable=comparable, strict=strict)
+    lost = _lost(row, allowed, comparable=comparable, strict=strict, level=level)
+    why = _broken(row) or _below(row, least) or lost
     if not why and row.change_db is None:
         return GateRow(row.tensor, row.measure, pattern, allowed, least, None, message("run_diff.no_common_score"))
     return GateRow(row.tensor, row.measure, pattern, allowed, least, not why, why)
@@ -219,7 +225,7 @@ def _below(row: RowDiff, least: float | None) -> Message:
     return message("run_diff.must_reach", text=found, least=f"{least:g}")
 
 
-def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> Message:
+def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool, level: float) -> Message:
     if row.change_db is None or -row.change_db <= allowed or row.change_db == 0:
         return NOTHING
     chance = row.loss_probability
@@ -227,7 +233,7 @@ def _lost(row: RowDiff, allowed: float, *, comparable: bool, strict: bool) -> Me
         if not (comparable or strict):
             return NOTHING
         certain = message("run_diff.untestable")
-    elif chance > LEVEL:
+    elif chance > level:
         if not strict:
             return NOTHING
         certain = message("run_diff.not_excluded")
@@ -284,6 +290,59 @@ def new_problems(before: RunDocument, after: RunDocument, diff: RunDiff) -> tupl
     # Suspected findings are no verdict.
     new = (name for name in diff.only_after if not name.endswith("(suspected)"))
     return (*found, *(message("run_diff.new_finding", name=name) for name in new))
+
+
+@dataclass(frozen=True, slots=True)
+class GateRules:
+    """What a gate allows.
+
+    Attributes:
+        budgets: Of single nodes.
+        max_regression_db: Loss allowed elsewhere; overrules what the budgets say in general.
+        metrics: What metrics may lose.
+        strict: Losses above what is allowed fail even where chance is not excluded.
+        level: Probability up to which chance is excluded.
+    """
+
+    budgets: Budgets = _NO_BUDGETS
+    max_regression_db: float | None = None
+    metrics: "tuple[MetricBudget, ...]" = ()
+    strict: bool = False
+    level: float = LEVEL
+
+
+def gate_runs(
+    before: RunDocument,
+    after: RunDocument,
+    diff: RunDiff,
+    rules: GateRules,
+    *,
+    more: tuple[Sequence[MetricScores], Sequence[MetricScores]] = ((), ()),
+) -> RunDiff:
+    """Judge a run against its baseline: its scores, its problems and its metrics.
+
+    Args:
+        before: The baseline.
+        after: The run.
+        diff: What differs.
+        rules: What is allowed.
+        more: Further metrics of the baseline, and of the run.
+
+    Raises:
+        BadInput: Nothing can be judged, or a budget is for a metric that the baseline does not have.
+    """
+    judged = judge_diff(
+        diff,
+        budgets=rules.budgets,
+        max_regression_db=rules.max_regression_db,
+        problems=new_problems(before, after, diff),
+        doubts=gate_doubts(after, diff),
+        strict=rules.strict,
+        level=rules.level,
+    )
+    old, new = ((*metrics_of(each), *given) for each, given in zip((before, after), more, strict=True))
+    metrics = judge_metrics(old, new, rules.metrics, strict=rules.strict)
+    return replace(diff, gate=replace(judged, metrics=metrics, coverage=gate_coverage(after, diff)))
 
 
 # A gate on the user's metric: what a run, or a file of scores from elsewhere, may lose against its baseline.

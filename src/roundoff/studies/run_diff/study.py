@@ -108,6 +108,7 @@ _OUTPUT_OPTIONS = frozenset(
         "--sort",
         "--threads",
         "--max-memory",
+        "--dask",
     }
 )
 

@@ -169,6 +169,11 @@ class ExactEngine:
 
     Attributes:
         network: The blocks of the model.
+        settings: As given.
+        subjects: As given.
+        outputs: As given.
+        indices: As given.
+        loaded_for: The subjects that the samples were loaded for.
 
     Raises:
         BadInput: The model, the samples and the settings do not fit together.
@@ -176,6 +181,7 @@ class ExactEngine:
     """
 
     network: BlockNetwork
+    loaded_for: tuple[SwitchedSubject, ...]
 
     def __init__(
         self,
@@ -188,6 +194,8 @@ class ExactEngine:
         indices: Sequence[int],
     ) -> None:
         self._quantized, self._samples, self._settings = quantized, samples, settings
+        self.settings, self.subjects, self.indices = settings, tuple(subjects), tuple(indices)
+        self.outputs, self.loaded_for = tuple(outputs), ()
         self._by_name = {each.name: each for each in quantized.quantizers}
         self._meter = RowMeter(require(settings.metrics, command="sensitivity", offers=ROW_FIELDS))
         self.network = BlockNetwork(
@@ -216,6 +224,7 @@ class ExactEngine:
     ) -> None:
         """Run the base on samples, and keep what these subjects start from."""
         self._recording.close()
+        self.loaded_for = tuple(subjects)
         changes = [change for change in map(self._change, subjects) if change.blocks]
         self._recording = Recording(
             self.network,

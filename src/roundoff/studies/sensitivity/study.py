@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from roundoff.messages.message import Message, english, message, some
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
-from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal
+from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal, Measurement
 from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
 from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
@@ -36,6 +36,11 @@ _FIRST_SHARE = 0.6
 
 _Values = tuple[tuple[int, ...], Array]
 
+Elsewhere = Callable[
+    [ExactEngine, Sequence[SwitchedSubject], Sequence[SwitchedSubject]], Generator[Measurement, None, None]
+]
+"""Measures some subjects, on the samples that an engine has loaded for others, somewhere else."""
+
 
 class ProgressListeners:
     """Who is told of what is done.
@@ -43,11 +48,18 @@ class ProgressListeners:
     Args:
         progress: Told how far it is.
         on_result: Called with each subject as soon as it is measured.
+        elsewhere: Measures subjects in place of the engine; None for nobody.
     """
 
-    def __init__(self, progress: Progress, on_result: Callable[[SubjectScore], None] | None) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        on_result: Callable[[SubjectScore], None] | None,
+        elsewhere: "Elsewhere | None" = None,
+    ) -> None:
         self.progress = progress
         self.on_result = on_result
+        self.elsewhere = elsewhere
 
 
 class SensitivityStages:
@@ -150,7 +162,12 @@ class SensitivityStages:
                     waiting.append(subject)
                 else:
                     done += self._take(subject, known, asked, resumed=True)
-            with closing(engine.measure(self._ordered(waiting, deadline), deadline=deadline)) as found:
+            elsewhere = self._audience.elsewhere
+            if elsewhere is None:
+                measuring = engine.measure(self._ordered(waiting, deadline), deadline=deadline)
+            else:
+                measuring = elsewhere(engine, waiting, engine.loaded_for)
+            with closing(measuring) as found:
                 for subject, values in found:
                     if self._journal.used:
                         self._journal.add(engine.key(subject), values)
@@ -203,7 +220,7 @@ class SensitivityStages:
         return tuple(subject for subject in self._subjects if subject in chosen)
 
 
-def analyze_sensitivity(
+def analyze_sensitivity(  # noqa: PLR0913 - what, how, and who is told or asked
     quantized: QuantizedModel,
     samples: Samples,
     settings: SensitivitySettings,
@@ -211,6 +228,7 @@ def analyze_sensitivity(
     progress: Progress = SILENT,
     journal: Path | None = None,
     on_result: Callable[[SubjectScore], None] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> Sensitivity:
     """Measure what each part of a network does to its outputs when it alone is quantized, or alone left in float.
 
@@ -224,6 +242,7 @@ def analyze_sensitivity(
         progress: Told how far it is.
         journal: File that remembers what is measured, so that a later run can go on where this one was ended.
         on_result: Called with each subject as soon as it is measured; again when it is measured on more samples.
+        elsewhere: Measures subjects in place of the engine; None for nobody.
 
     Raises:
         BadInput: The model, the samples and the settings do not fit together.
@@ -240,7 +259,9 @@ def analyze_sensitivity(
     engine = ExactEngine(quantized, samples, settings, subjects=chosen, outputs=wanted, indices=indices)
     reached = tuple(subject for subject in chosen if engine.reaches(subject))
     memory = Journal(journal)
-    stages = SensitivityStages(engine, settings, reached, memory, ProgressListeners(progress, on_result))
+    stages = SensitivityStages(
+        engine, settings, reached, memory, ProgressListeners(progress, on_result, elsewhere)
+    )
     if memory.damaged:
         stages.notes.append(message("sensitivity.note_damaged", file=str(journal), count=memory.damaged))
     try:

@@ -10,6 +10,7 @@ import numpy as np
 
 from roundoff.core.quantizers import QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.devices.expectation import rounded_to
 from roundoff.diagnosis.devices.kernels.kernel import DeviceKernel, KernelNode, wrong
 from roundoff.messages.message import Message, message
 
@@ -349,17 +350,6 @@ _MOST_STEPS = 1 << 25
 _KINDS = ("float16", "bfloat16")
 # Products that are added exactly before the sum is rounded: one by one, or as many as a unit adds at once.
 _AT_ONCE = (1, 16, 32)
-
-
-def rounded_to(values: Array, kind: str) -> Array:
-    """Values with the digits of a shorter kind of float, to the nearest and halves to even, as float32."""
-    plain = np.asarray(values, np.float32)
-    if kind == "float16":
-        with np.errstate(over="ignore"):
-            return plain.astype(np.float16).astype(np.float32)
-    bits = plain.view(np.uint32).astype(np.uint64)
-    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
-    return np.where(np.isfinite(plain), rounded.astype(np.uint32).view(np.float32), plain)
 
 
 def short_sums(at: KernelNode) -> Iterator[tuple[Message, "ShortSum"]]:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.devices.expectation import grid_step, kind_of
-from roundoff.diagnosis.devices.kernels.layers import rounded_to
+from roundoff.diagnosis.devices.expectation import grid_step, kind_of, rounded_to
 from roundoff.messages.message import Message, message
 
 Result = Callable[["ResultSample"], Array]

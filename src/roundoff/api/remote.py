@@ -1,0 +1,303 @@
+"""Pieces of a ranking or a search that other machines do: nodes of a ranking, samples of an evaluation.
+
+A worker gets a network, the paths of samples and the hash of what they hold, and answers with sums or scores. It
+runs exactly what one process would have run, in the same chunks: the bits are the same, wherever they come from.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from roundoff.api.call import Call, DataOptions, Limits
+from roundoff.api.inputs import DataLike, data_inputs, is_path, open_data
+from roundoff.core.quantizers import SwitchedSubject
+from roundoff.core.tensors import Array
+from roundoff.errors import BadInput
+from roundoff.graph.interface import inputs
+from roundoff.graph.load import Model
+from roundoff.messages.message import english
+from roundoff.run.bench import Bench
+from roundoff.run.evaluators import EvaluationSamples, evaluator_in, make_run
+from roundoff.run.executors import DaskWorkers, LocalWorkers, usable_cores
+from roundoff.search.evaluators import FunctionJudge, JudgeOptions, with_evaluator
+from roundoff.search.judges import ClassJudge, Measure, SignalJudge, TrialJudge, predicted_classes
+
+if TYPE_CHECKING:
+    from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.run.capture import Samples
+    from roundoff.studies.sensitivity.exact import ExactEngine
+    from roundoff.studies.sensitivity.subjects import SensitivitySettings
+
+Workers = LocalWorkers | DaskWorkers
+
+# Models, samples and open engines that a worker keeps for the next piece.
+_MOST_KEPT = 3
+# So many pieces per worker: the slowest does not keep all others waiting.
+_PIECES = 2
+_KEPT: "OrderedDict[str, Any]" = OrderedDict()
+
+
+def _kept(key: str, make: Callable[[], Any]) -> Any:
+    """What was made for an earlier piece, or is made now."""
+    if key not in _KEPT:
+        _KEPT[key] = make()
+        while len(_KEPT) > _MOST_KEPT:
+            _KEPT.popitem(last=False)
+    _KEPT.move_to_end(key)
+    return _KEPT[key]
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFiles:
+    """Samples as workers find them.
+
+    Attributes:
+        data: Their paths.
+        options: How they are read.
+        limit: Take at most so many.
+        digest: Hash of what they hold.
+    """
+
+    data: Any
+    options: tuple[tuple[str, Any], ...]
+    limit: int | None
+    digest: str
+
+    @classmethod
+    def of(cls, call: Call, data: DataLike, *, limit: int | None) -> "SampleFiles":
+        """Samples that were given.
+
+        Raises:
+            BadInput: They are in memory.
+        """
+        if is_path(data):
+            found: Any = str(Path(data).absolute())
+        elif isinstance(data, Mapping) and data and all(map(is_path, data.values())):
+            found = {name: str(Path(each).absolute()) for name, each in data.items()}
+        elif isinstance(data, list | tuple) and data and all(map(is_path, data)):
+            found = [_absolute(str(each)) for each in data]
+        else:
+            what = english("Workers elsewhere read samples from files, and none were given.")
+            raise BadInput(what, fix=english("give paths that all of them see, or leave --dask out"))
+        names = set(DataOptions.__annotations__) - {"data", "samples", *Limits.__annotations__}
+        options = {name: call.get(name) for name in sorted(names) if call.get(name) is not None}
+        return cls(found, tuple(options.items()), limit, _digest(data))
+
+    def open(self, model: Model) -> "Samples":
+        """Open them, once they are known to be the same here.
+
+        Raises:
+            BadInput: They hold something else here.
+        """
+        if _digest(self.data) != self.digest:
+            what = english("{data} holds something else on a worker.", data=self.data)
+            raise BadInput(what, fix=english("let all machines see the same files"))
+        call = Call("samples", dict(self.options), DataOptions)
+        return open_data(self.data, inputs(model), call.sample_options(limit=self.limit))
+
+
+def _absolute(word: str) -> str:
+    """A path, or INPUT=PATH, that means the same in every folder."""
+    if Path(word).exists() or "=" not in word:
+        return str(Path(word).absolute())
+    name, _, path = word.partition("=")
+    return f"{name}={Path(path).absolute()}"
+
+
+def _digest(data: DataLike) -> str:
+    return "".join(each.sha256 for each in data_inputs("data", data, None))
+
+
+def with_threads(threads: int | None) -> int:
+    """Threads that every worker is to use: how samples are put together goes by them."""
+    return usable_cores() if threads is None else threads
+
+
+def _shares(count: int, workers: int, *, multiple: int = 1) -> list[slice]:
+    """Places cut into pieces, each but the last a multiple of something."""
+    pieces = max(1, min(-(-count // multiple), _PIECES * workers))
+    size = -(-count // (pieces * multiple)) * multiple
+    return [slice(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+# Sensitivity over nodes ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class SensitivityPiece:
+    """Subjects of one stage of a ranking.
+
+    Attributes:
+        samples: What they are measured on.
+        settings: With what effort.
+        subjects: All subjects of the analysis.
+        asked: Those of the stage, which decide what is kept of the samples.
+        outputs: What is compared.
+        indices: All samples of the analysis.
+        loaded: Those of the stage.
+        chosen: Places of the subjects to measure, among `asked`.
+        keys: What their sums depend on; a worker that would compute something else says so.
+        network: Hash of the quantized network.
+    """
+
+    samples: SampleFiles
+    settings: "SensitivitySettings"
+    subjects: tuple[SwitchedSubject, ...]
+    asked: tuple[SwitchedSubject, ...]
+    outputs: tuple[str, ...]
+    indices: tuple[int, ...]
+    loaded: tuple[int, ...]
+    chosen: tuple[int, ...]
+    keys: tuple[str, ...]
+    network: str
+
+
+def measure_piece(quantized: "QuantizedModel", piece: SensitivityPiece) -> list[Array]:
+    """Sums of some subjects; this is what workers call.
+
+    Raises:
+        BadInput: This worker would not compute the same.
+    """
+    from roundoff.studies.sensitivity.exact import ExactEngine
+
+    def opened() -> ExactEngine:
+        samples = piece.samples.open(quantized.float_model)
+        about = {"subjects": piece.subjects, "outputs": piece.outputs, "indices": piece.indices}
+        return ExactEngine(quantized, samples, piece.settings, **about)  # type: ignore[arg-type]
+
+    engine: ExactEngine = _kept(f"sensitivity {piece.network} {piece.settings} {piece.samples}", opened)
+    subjects = [piece.asked[place] for place in piece.chosen]
+    if engine.loaded != piece.loaded or engine.loaded_for != piece.asked:
+        engine.load(piece.loaded, piece.asked)
+    if tuple(map(engine.key, subjects)) != piece.keys:
+        what = english("A worker would put samples together in another way than this machine.")
+        raise BadInput(what, fix=english("give --max-memory and --threads, which then hold for all of them"))
+    found = dict(engine.measure(subjects))
+    return [found[subject] for subject in subjects]
+
+
+def measured_elsewhere(
+    workers: Workers, quantized: "QuantizedModel", samples: SampleFiles
+) -> "Callable[..., Generator[tuple[SwitchedSubject, Array], None, None]]":
+    """What measures subjects in workers instead of here; for `analyze_sensitivity`."""
+    from roundoff.graph.quantized_model import combined_hash, model_hash, quantizer_hash
+
+    network = combined_hash([model_hash(quantized.float_model), quantizer_hash(quantized.quantizers)])
+    shared = workers.share(quantized)
+
+    def measure(
+        engine: "ExactEngine", subjects: Sequence[SwitchedSubject], asked: Sequence[SwitchedSubject]
+    ) -> Generator[tuple[SwitchedSubject, Array], None, None]:
+        places = {subject: place for place, subject in enumerate(asked)}
+        futures = []
+        for share in _shares(len(subjects), workers.workers):
+            some = tuple(subjects[share])
+            piece = SensitivityPiece(
+                samples,
+                engine.settings,
+                engine.subjects,
+                tuple(asked),
+                engine.outputs,
+                engine.indices,
+                engine.loaded,
+                tuple(places[each] for each in some),
+                tuple(map(engine.key, some)),
+                network,
+            )
+            futures.append((some, workers.submit(measure_piece, shared, piece)))
+        for some, future in futures:
+            yield from zip(some, future.result(), strict=True)
+
+    return measure
+
+
+# An evaluation over samples --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationPiece:
+    """Samples of an evaluation.
+
+    Attributes:
+        samples: All samples.
+        indices: Which are measured.
+        kind: ``classes``, ``signal`` or ``function``.
+        output: Of classes, which output has them.
+        evaluator: Of a function, its file.
+        threads: Threads to use.
+        network: Hash of the float network.
+    """
+
+    samples: SampleFiles
+    indices: tuple[int, ...]
+    kind: str
+    output: int
+    evaluator: str
+    threads: int | None
+    network: str
+
+
+def evaluate_piece(in_float: Model, model: Model, piece: EvaluationPiece) -> Array:
+    """Classes, decibels or values of some samples; this is what workers call."""
+    shared = f"{piece.network} {piece.samples} {piece.threads}"
+    bench: Bench = _kept(
+        f"bench {shared}", lambda: Bench(in_float, piece.samples.open(in_float), threads=piece.threads)
+    )
+    if piece.kind == "classes":
+        return predicted_classes(bench, model, piece.indices, output=piece.output)
+    if piece.kind == "signal":
+        judge: SignalJudge = _kept(f"signal {shared}", lambda: SignalJudge(bench))
+        return judge.measure(model, piece.indices)
+    options = _kept(
+        f"function {piece.evaluator}", lambda: with_evaluator(JudgeOptions(evaluator=Path(piece.evaluator)))
+    )
+    evaluator = evaluator_in(options.module, Path(piece.evaluator))
+    chosen = EvaluationSamples(bench.model, bench.samples, piece.indices)
+    return np.asarray(evaluator.measure(make_run(model, threads=piece.threads), chosen)).reshape(-1)
+
+
+def evaluated_elsewhere(
+    workers: Workers, samples: SampleFiles, *, threads: int | None, evaluator: Path | None
+) -> "Callable[[TrialJudge, Model], Measure]":
+    """What measures candidates in workers instead of here; for `roundoff.search.tune`."""
+    from roundoff.graph.quantized_model import model_hash
+
+    def of(judge: TrialJudge, in_float: Model) -> Measure:
+        kinds: tuple[tuple[type, str], ...] = (
+            (ClassJudge, "classes"),
+            (SignalJudge, "signal"),
+            (FunctionJudge, "function"),
+        )
+        kind = next((name for each, name in kinds if isinstance(judge, each)), "")
+        file = evaluator is not None and evaluator.is_file()
+        if not kind or not judge.by_sample or not _same_shapes(in_float) or (kind == "function" and not file):
+            return judge.measure
+        shared, network = workers.share(in_float), model_hash(in_float)
+        together = judge.bench.together if isinstance(judge, ClassJudge | SignalJudge) else 1
+
+        def measure(model: Model, indices: Sequence[int]) -> Array:
+            candidate = workers.share(model)
+            futures = []
+            for share in _shares(len(indices), workers.workers, multiple=together):
+                chosen = tuple(int(index) for index in indices[share])
+                output = judge.output if isinstance(judge, ClassJudge) else 0
+                path = "" if evaluator is None else str(evaluator.absolute())
+                piece = EvaluationPiece(samples, chosen, kind, output, path, threads, network)
+                futures.append(workers.submit(evaluate_piece, shared, candidate, piece))
+            found = np.concatenate([future.result() for future in futures])
+            return judge.compared(found, indices) if isinstance(judge, ClassJudge) else found
+
+        return measure
+
+    return of
+
+
+def _same_shapes(model: Model) -> bool:
+    """Whether all samples have one shape: neighbours are then put together by their places alone."""
+    return all(
+        each.shape is not None and all(isinstance(size, int) for size in each.shape[1:]) for each in inputs(model)
+    )
