@@ -176,3 +176,17 @@ def test_extreme_ranges_give_usable_scales() -> None:
             scale = parameters_from_range(low, high, spec).scale
             assert np.isfinite(scale)
             assert np.isfinite(1 / scale)
+
+
+@given(_SPECS, st.sampled_from(["half_even", "half_up", "floor"]), st.integers(0, 2**16))
+def test_values_quantized_without_codes_are_those_of_the_codes_to_the_last_bit(
+    spec: QuantSpec, rounding: Rounding, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = (rng.standard_normal((3, 16)) * 10 ** rng.uniform(-3, 3)).astype(np.float32)
+    values[0, :4] = np.nan, np.inf, -np.inf, -0.0
+    spec = replace(spec, rounding=rounding).along(0 if seed % 2 else None)
+    ends = rng.uniform(-2, 2, (2, 3) if seed % 2 else (2,))
+    params = parameters_from_range(ends.min(axis=0), ends.max(axis=0), spec)
+    expected = dequantize(quantize(values, params, spec), params, spec.axis)
+    assert fake_quantize(values, params, spec).tobytes() == expected.tobytes()

@@ -3,21 +3,25 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
 from roundoff.core.quantizers import QuantParams
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
+from roundoff.run import bench as bench_module
 from roundoff.run.bench import Bench, spread, spread_over
+from roundoff.run.session import Session
 from roundoff.samples.sample_set import ArraySamples
-from tests.models import conv_net, loaded
+from tests.models import conv_net, loaded, value, weight, wrapped
 
 IMAGES = np.random.default_rng(3).standard_normal((5, 1, 3, 8, 8)).astype(np.float32)
 
@@ -115,3 +119,88 @@ def test_samples_are_spread_from_the_first_to_the_last(total: int, most: int) ->
     assert list(found) == sorted(found)
     assert not total or (found[0], found[-1]) == (0, total - 1)
     assert spread_over([10 * each for each in range(total)], most) == [10 * each for each in found]
+
+
+def grown(seed: int, nodes: int = 40) -> Any:
+    """A network of random operations on pictures of 16 channels, each of which reads any of the last tensors."""
+    rng, made, weights = np.random.default_rng(seed), [], []
+    kinds = ("Conv", "Depthwise", "Relu", "Clip", "Add", "Mul", "AveragePool", "MaxPool", "Concat", "Sigmoid")
+    tensors = ["stem"]
+    made.append(helper.make_node("Conv", ["image", "stem_w"], ["stem"], name="stem", pads=[1] * 4))
+    weights.append(weight("stem_w", 16, 3, 3, 3, seed=seed))
+    for at in range(nodes):
+        kind, out = str(rng.choice(kinds, p=[0.3, *[0.7 / 9] * 9])), f"t{at}"
+        left, right = (str(rng.choice(tensors[-4:])) for _ in range(2))
+        named = {"name": f"n{at}"}
+        if kind in ("Conv", "Depthwise"):
+            group = 16 if kind == "Depthwise" else 1
+            weights += [weight(f"w{at}", 16, 16 // group, 3, 3, seed=at), weight(f"b{at}", 16, seed=at)]
+            made.append(
+                helper.make_node("Conv", [left, f"w{at}", f"b{at}"], [out], pads=[1] * 4, group=group, **named)
+            )
+        elif kind == "Concat":
+            weights.append(weight(f"w{at}", 16, 32, 1, 1, seed=at))
+            made.append(helper.make_node("Concat", [left, right], [f"{out}_c"], axis=1, name=f"c{at}"))
+            made.append(helper.make_node("Conv", [f"{out}_c", f"w{at}"], [out], **named))
+        elif kind in ("AveragePool", "MaxPool"):
+            made.append(helper.make_node(kind, [left], [out], kernel_shape=[3, 3], pads=[1] * 4, **named))
+        elif kind == "Clip":
+            made.append(helper.make_node("Clip", [left, "low", "high"], [out], **named))
+        else:
+            made.append(
+                helper.make_node(kind, [left, right] if kind in ("Add", "Mul") else [left], [out], **named)
+            )
+        tensors.append(out)
+    # Nothing is computed in vain: what nobody has read is added up.
+    unread = [name for name in tensors[:-1] if not any(name in node.input for node in made)]
+    for at, name in enumerate(unread):
+        made.append(helper.make_node("Add", [tensors[-1], name], [f"sum{at}"], name=f"add{at}"))
+        tensors.append(f"sum{at}")
+    made.append(helper.make_node("GlobalAveragePool", [tensors[-1]], ["pooled"], name="pool"))
+    made.append(helper.make_node("Add", ["pooled", tensors[-1]], ["both"], name="both"))
+    weights += [numpy_helper.from_array(np.float32(end), name) for name, end in (("low", -1), ("high", 1))]
+    outputs = [value("pooled", (1, 16, 1, 1)), value("both", (1, 16, 8, 8))]
+    return wrapped(made, [value("image", (1, 3, 8, 8))], outputs, weights)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_networks_run_in_blocks_give_the_bits_of_the_whole(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "_NODES_IN_BLOCKS", 1)
+    monkeypatch.setattr(bench_module, "_ASKED_BEFORE", 0)
+    target = load_target("generic-int8" if seed % 2 else "generic-int8-per-tensor")
+    quantized = quantize_model(loaded(grown(seed), tmp_path), samples(), QuantizeSettings(target)).quantized
+    bench, every = Bench(quantized.float_model, samples(), keep=True), list(quantized.quantizers)
+    rng = np.random.default_rng(seed)
+    assert bench._in_blocks(every, fused=True) is not None
+    for turn in range(8):
+        chosen = list(every)
+        if turn % 2:
+            share = rng.choice([0.1, 0.5, 0.95])
+            chosen = [each for each in every if rng.random() < share]
+        elif turn:
+            at = int(rng.integers(len(every)))
+            wider = replace(every[at].params, scale=every[at].params.scale * np.float32(1.7))
+            chosen[at] = replace(every[at], params=wider, codes=None)
+        whole = [found for [found] in bench.run(range(3), bench.open_tuned(chosen, fused=True))]
+        for ours, theirs in zip(whole, bench.run_switched(range(3), chosen, fused=True), strict=True):
+            for name, array in ours.items():
+                np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_what_networks_have_in_common_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_module, "_NODES_IN_BLOCKS", 1)
+    monkeypatch.setattr(bench_module, "_ASKED_BEFORE", 0)
+    settings = QuantizeSettings(load_target("generic-int8"))
+    quantized = quantize_model(loaded(grown(1), tmp_path), samples(), settings).quantized
+    bench, every = Bench(quantized.float_model, samples(), keep=True), list(quantized.quantizers)
+    list(bench.run_switched([0, 1], every))
+    runs: list[str] = []
+    ran = Session.run
+    monkeypatch.setattr(Session, "run", lambda self, *a, **k: runs.append("") or ran(self, *a, **k))
+    list(bench.run_switched([0, 1], every))
+    assert not runs
+    last = max((each for each in every if each.kind == "weight"), key=every.index)
+    list(bench.run_switched([0, 1], [each for each in every if each is not last]))
+    assert 0 < len(runs) <= 4

@@ -322,6 +322,7 @@ class _Work:
             deadline=Deadline.after(time, start=call.started),
             opened_s=call.elapsed_s,
             target="" if subject.plan is None else subject.plan.target,
+            judged=None if subject.quantization is None else subject.quantization.judgement,
             **told,
         )
 

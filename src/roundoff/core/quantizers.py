@@ -249,9 +249,24 @@ def dequantize(codes: Array, params: QuantParams, axis: int | None = None) -> Ar
     return np.asarray((codes.astype(np.int64) - zero_point).astype(np.float32) * scale)
 
 
+# Differences of two codes of so many bits are whole numbers that float32 holds.
+_EXACT_BITS = 16
+
+
 def fake_quantize(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
     """Values as they are after quantizing and dequantizing, float32."""
-    return dequantize(quantize(values, params, spec), params, spec.axis)
+    if values.dtype == np.float64 or spec.bits > _EXACT_BITS:
+        return dequantize(quantize(values, params, spec), params, spec.axis)
+    # The same without codes: in steps from the zero point, a quarter of the time.
+    scale = _aligned(params.scale, values.ndim, spec.axis).astype(np.float32)
+    zero_point = _aligned(params.zero_point, values.ndim, spec.axis)
+    ends = ((end - zero_point).astype(np.float32) for end in (spec.code_min, spec.code_max))
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.asarray(round_values(values.astype(np.float32, copy=False) / scale, spec.rounding))
+        if np.isnan(steps.sum()):
+            steps = np.nan_to_num(steps, posinf=np.inf, neginf=-np.inf)
+        # Adding zero makes one of the two zeros, as codes do.
+        return np.asarray((np.clip(steps, *ends) + np.float32(0)) * scale)
 
 
 def _aligned(parameter: Array, rank: int, axis: int | None) -> Array:

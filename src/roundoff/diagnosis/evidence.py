@@ -159,34 +159,44 @@ def channel_sums(values: Array, axis: int | None) -> Array:
     return np.asarray(values.sum(axis=axes, dtype=np.float64))
 
 
-def quantize_values(values: Array, quantizer: Quantizer, axis: int | None) -> Damage:
+def quantize_values(
+    values: Array, quantizer: Quantizer, axis: int | None, *, energy: Array | None = None
+) -> Damage:
     """What a quantizer does to finite values.
 
     Args:
         values: Of the tensor, float32.
         quantizer: The quantizer.
         axis: The channel axis by which damage is told.
+        energy: That of each channel, where it is known.
     """
     spec, params = quantizer.spec, quantizer.params
     with np.errstate(all="ignore"):
         if quantizer.codes is None:
-            error = np.nan_to_num(fake_quantize(values, params, spec) - values)
+            error = fake_quantize(values, params, spec) - values
         else:
-            error = np.nan_to_num(dequantize(quantizer.codes, params, spec.axis) - values)
+            error = dequantize(quantizer.codes, params, spec.axis) - values
+        if not np.isfinite(error).all():
+            error = np.nan_to_num(error)
     low, high = representable_range(params, spec)
     step = params.scale.astype(np.float64)
     if params.scale.ndim and spec.axis is not None:
         shape = [1] * values.ndim
         shape[spec.axis] = -1
         low, high, step = (each.reshape(shape) for each in (low, high, step))
-    outside = (values < low - step / 2) | (values > high + step / 2)
+    low, high = low - step / 2, high + step / 2
     squared = np.square(error, dtype=np.float64)
+    noise = channel_sums(squared, axis)
+    clipped, saturated = np.zeros(noise.shape), 0
+    if low.size > 1 or (values.size and (values.min() < low or values.max() > high)):
+        outside = (values < low) | (values > high)
+        clipped, saturated = channel_sums(squared * outside, axis), int(np.count_nonzero(outside))
     return Damage(
-        energy=channel_sums(np.square(values, dtype=np.float64), axis),
-        noise=channel_sums(squared, axis),
-        clipped=channel_sums(squared * outside, axis),
+        energy=channel_sums(np.square(values, dtype=np.float64), axis) if energy is None else energy,
+        noise=noise,
+        clipped=clipped,
         shift=channel_sums(error, axis),
-        saturated=int(np.count_nonzero(outside)),
+        saturated=saturated,
         count=values.size,
     )
 
@@ -200,6 +210,7 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
     threads: int | None = None,
     max_memory: int | None = None,
     progress: Progress = SILENT,
+    ranges_only: bool = False,
 ) -> dict[str, Observed]:
     """Look at every tensor that quantizers are on, constants left out.
 
@@ -211,6 +222,7 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
         threads: Threads to use.
         max_memory: Bytes the process may take.
         progress: Told of every sample.
+        ranges_only: Leave out what quantizers do.
 
     Raises:
         BadInput: The samples do not fit the model.
@@ -226,7 +238,8 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
     try:
         for sample in source.samples:
             for name in readable:
-                seen = _look(source.read(name, sample), of_tensor[name], axes.get(name))
+                asked = of_tensor[name]
+                seen = _look(source.read(name, sample), asked, axes.get(name), () if ranges_only else asked)
                 found[name] = _merged(found[name], seen) if name in found else seen
             progress.advance()
     finally:
@@ -235,7 +248,7 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
     return found
 
 
-def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None) -> Observed:
+def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None, tried: Sequence[Quantizer]) -> Observed:
     axis = axis if axis is not None and axis < array.ndim else None
     if any(each.params.scale.ndim for each in quantizers) and quantizers[0].spec.axis is not None:
         axis = quantizers[0].spec.axis % max(1, array.ndim)
@@ -248,19 +261,20 @@ def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None) -> Ob
     if values.size:
         low, high = np.atleast_1d(values.min(axis=axes)), np.atleast_1d(values.max(axis=axes))
         if values.size < array.size:  # ends are never left out
-            ends = array[np.isfinite(array)]
-            low, high = _stretched(low, high, ends)
+            ends = np.asarray([array.min(), array.max()])
+            low, high = _stretched(low, high, ends if np.isfinite(ends).all() else array[np.isfinite(array)])
     else:
         low = high = np.zeros(1, np.float32)
+    energy = channel_sums(np.square(values, dtype=np.float64), axis)
     return Observed(
         low=low.astype(np.float64),
         high=high.astype(np.float64),
         axis=axis,
-        energy=channel_sums(np.square(values, dtype=np.float64), axis),
+        energy=energy,
         nonzero=channel_sums((values != 0).astype(np.float64), axis),
         count=values.size,
         nonfinite=nonfinite,
-        damage={each.name: quantize_values(values, each, axis) for each in quantizers},
+        damage={each.name: quantize_values(values, each, axis, energy=energy) for each in tried},
         ends=np.asarray([[low.min(initial=0.0), high.max(initial=0.0)]], np.float64),
         rows=_rows(array),
     )

@@ -175,14 +175,13 @@ class InterventionRunner:
             ModelFailed: The network cannot be run.
         """
         chosen = range(len(self._exact)) if places is None else places
-        bench = self.bench
-        opened = (
-            bench.open(network, fused=fused)
-            if isinstance(network, Model)
-            else bench.open_tuned(network, fused=fused)
-        )
-        ran = bench.run([self.indices[place] for place in chosen], opened)
-        for place, [found] in zip(chosen, ran, strict=True):
+        bench, indices = self.bench, [self.indices[place] for place in chosen]
+        ran: Iterator[dict[str, Any]]
+        if isinstance(network, Model):
+            ran = (found for [found] in bench.run(indices, bench.open(network, fused=fused)))
+        else:
+            ran = bench.run_switched(indices, network, fused=fused)
+        for place, found in zip(chosen, ran, strict=True):
             yield self._exact[place], found
 
     def few(self) -> tuple[int, ...]:

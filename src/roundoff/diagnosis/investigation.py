@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from roundoff.core.coverage import Doubt
+from roundoff.core.coverage import Doubt, Judgement
 from roundoff.core.plan import QuantPlan
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import WIDEST, Arithmetic
@@ -227,6 +227,7 @@ class DiagnoseSettings:
         opened_s: Seconds it took to read or make the quantized model.
         target: The chip it was quantized for; empty where that is not known.
         pictures: Whether to keep what pictures are drawn from.
+        judged: What the judge said of this network and these samples when it was made; None where nobody asked.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -242,6 +243,7 @@ class DiagnoseSettings:
     opened_s: float = 0.0
     target: str = ""
     pictures: bool = True
+    judged: Judgement | None = None
 
 
 @dataclass(slots=True)

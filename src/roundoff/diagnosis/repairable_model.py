@@ -261,7 +261,8 @@ def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int
         case: The network.
         step: The transform.
         context: What it works with.
-        places: The samples that ranges are found on; all of them by default.
+        places: The samples that ranges are found on, where nothing else is asked of the network; all of them by
+            default.
 
     Returns:
         The network, opened on the same samples; None where nothing changes.
@@ -280,6 +281,7 @@ def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int
         arithmetic=case.facts.arithmetic,
         threads=context.threads,
         most=len(case.runner.indices),
+        ranges_only=places is not None,
     )
     moved = [suspect for suspect in opened.facts.suspects if _moved(case, opened, suspect)]
     # Codes that the file has for constants are those of other values.

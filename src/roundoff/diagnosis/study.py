@@ -613,6 +613,8 @@ class _QuantizationDiagnosis:
     def _judgement(self) -> Judgement:
         """What the one judge says: on its own choice of samples, so that every command says the same."""
         model, settings = self.quantized.float_model, self.notebook.settings
+        if settings.judged is not None:
+            return settings.judged
         left = settings.deadline.left
         deadline = settings.deadline
         if math.isfinite(left):

@@ -427,6 +427,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     progress: Progress = SILENT,
     deadline: Deadline = NO_DEADLINE,
     most: int = MORE_SAMPLES,
+    ranges_only: bool = False,
 ) -> Case:
     """Run the float network and look at its tensors.
 
@@ -440,6 +441,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         progress: Told how far it is.
         deadline: When all has to be done.
         most: Use so many samples at most.
+        ranges_only: Of tensors look only at their values, and do not ask which samples lose most.
 
     Raises:
         BadInput: The samples do not fit, or no output can be compared.
@@ -452,7 +454,8 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     runner = InterventionRunner(
         model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
     )
-    runner.focus(quantized.quantizers)
+    if not ranges_only:
+        runner.focus(quantized.quantizers)
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
@@ -464,6 +467,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         threads=threads,
         max_memory=max_memory,
         progress=progress,
+        ranges_only=ranges_only,
     )
     partly = len(runner.indices) < len(samples.names)
     facts = QuantizationFacts(

@@ -12,7 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, stored_bytes
-from roundoff.graph.nodes import all_names, producer_names, reads
+from roundoff.graph.nodes import all_names, captured, producer_names, reads
 from roundoff.graph.qdq import QuantizerNodes
 from roundoff.graph.quantized_model import FakeConstants, chain_of
 from roundoff.graph.save import add_declared
@@ -156,6 +156,20 @@ class BlockPartition:
     wanted: tuple[str, ...]
     tails: Mapping[str, Tail]
 
+    def joined(self, span: range) -> ModelBlock:
+        """Blocks that follow one another as one."""
+        parts = [self.blocks[index] for index in span]
+        if len(parts) == 1:
+            return parts[0]
+        needed = {*self.wanted, *(self.live[span.stop] if span.stop < len(self.live) else ())}
+        made = {name for part in parts for name in part.writes}
+        return ModelBlock(
+            tuple(name for part in parts for name in part.nodes),
+            tuple(dict.fromkeys(name for part in parts for name in part.reads if name not in made)),
+            tuple(name for part in parts for name in part.writes if name in needed),
+            sum(part.seconds for part in parts),
+        )
+
     def seconds_from(self, block: int) -> float:
         """Expected run time in one sample of a block and all after it."""
         return sum(each.seconds for each in self.blocks[block:])
@@ -187,6 +201,7 @@ def cut_model(
     wanted: Sequence[str],
     demand: Demand = _ANY_CHANGE,
     blocks: int | None = None,
+    behind: Collection[Consumer] | None = None,
 ) -> BlockPartition:
     """Cut a model.
 
@@ -198,13 +213,14 @@ def cut_model(
         wanted: Tensors it is run for: outputs, or any others.
         demand: What it is cut for.
         blocks: How many blocks, as far as there are places to cut; by default what is best, at most `MOST_BLOCKS`.
+        behind: Cut only where all that is handed on is read by these node inputs alone; by any when None.
     """
     path = _Path(model, values, wanted)
     changes = demand.changes
     counts = np.array([1.0 if changes is None else changes.get(name, 0.0) for name in path.names])
     with_tails = path.bytes_before(counts > 0) <= demand.tail_bytes
     choice = _CutChoice(path, counts, samples=demand.samples, with_tails=with_tails)
-    chosen = choice.best(path.places(), blocks)
+    chosen = choice.best(path.places() if behind is None else path.places_behind(behind), blocks)
     bounds = [0, *chosen, len(path.names)]
     spans = [(start, end) for start, end in pairwise(bounds) if end > start]
     possible = np.isfinite(path.live_bytes())
@@ -294,6 +310,20 @@ class _Path:
             return allowed
         groups = np.array_split(np.array(allowed), _MOST_PLACES)
         return [int(group[np.argmin(live[group])]) for group in groups]
+
+    def places_behind(self, readers: Collection[Consumer]) -> list[int]:
+        """Those of the places at which all that is live is read by these node inputs alone."""
+        # Up to its last other reader a tensor bars every place.
+        barred = np.zeros(len(self._nodes) + 1)
+        last: dict[str, int] = {}
+        for index, node in enumerate(self._nodes):
+            others = [name for at, name in enumerate(node.input) if Consumer(node.name, at) not in readers]
+            last |= {name: index for name in (*others, *captured(node)) if name in self._made}
+        for name, end in last.items():
+            barred[self._made[name] + 1] += 1
+            barred[end + 1] -= 1
+        free = np.cumsum(barred) == 0
+        return [place for place in self.places() if free[place]]
 
     def _splits_pair(self, place: int) -> bool:
         before, after = self._nodes[place - 1], self._nodes[place]
@@ -422,16 +452,21 @@ class BlockModels:
     """Makes models of blocks.
 
     Nodes that compute constants are copied into every block that reads these. Shapes of what goes in and comes out
-    are left open, so that a block takes several samples at a time where its nodes do.
+    are left open, so that a block takes several samples at a time where its nodes do, unless types are given.
 
     Args:
         model: The whole model.
         values: All its tensors, with their types.
+        types: What is declared of the tensors that go in, from `declared_types`: onnxruntime fuses nodes whose
+            shapes it knows.
+
+    Attributes:
+        own: What names that are no tensor or node of the whole model begin with.
     """
 
-    def __init__(self, model: Model, values: Sequence[Value]) -> None:
+    def __init__(self, model: Model, values: Sequence[Value], *, types: Mapping[str, Any] | None = None) -> None:
         graph = model.proto.graph
-        self._model = model
+        self._model, self._declared = model, types or {}
         self._values: Mapping[str, Value] = {value.name: value for value in values}
         self._nodes = {node.name: node for node in graph.node}
         constant = derived_constants(graph)
@@ -440,9 +475,9 @@ class BlockModels:
         self._sparse = {tensor.values.name: tensor for tensor in graph.sparse_initializer}
         self._types = ValueTypes(model, values)
         # No name of the whole model begins with it, so that new names need no comparison with those.
-        self._own, taken = "quantized/", frozenset(all_names(graph))
-        while any(name.startswith(self._own) for name in taken):
-            self._own = f"_{self._own}"
+        self.own, taken = "quantized/", frozenset(all_names(graph))
+        while any(name.startswith(self.own) for name in taken):
+            self.own = f"_{self.own}"
         self._needed: dict[tuple[str, ...], list[Any]] = {}
 
     def make(self, block: ModelBlock, readings: Mapping[Consumer, Reading] | None = None) -> Model:
@@ -456,7 +491,7 @@ class BlockModels:
             BadInput: ONNX has no operators for one of the quantizers.
         """
         assembly = Assembly(self._frame(block))
-        quantizers = QuantizerNodes(assembly, self._types, prefix=self._own)
+        quantizers = QuantizerNodes(assembly, self._types, prefix=self.own)
         substitutes: dict[int, str] = {}
         asked = readings or {}
         for node in self._with_constants(block.nodes):
@@ -470,7 +505,7 @@ class BlockModels:
                     other[position] = quantizers.add(reading, name)
                     continue
                 if id(reading) not in substitutes:
-                    substitutes[id(reading)] = assembly.add_constant(reading.values, f"{self._own}{reading.name}")
+                    substitutes[id(reading)] = assembly.add_constant(reading.values, f"{self.own}{reading.name}")
                 other[position] = substitutes[id(reading)]
             copy = assembly.copy_node(node)
             for position, name in other.items():
@@ -509,6 +544,9 @@ class BlockModels:
         return self._needed[names]
 
     def _add_input(self, graph: Any, name: str) -> None:
+        if name in self._declared:
+            graph.input.add(name=name).type.CopyFrom(self._declared[name])
+            return
         value = self._values[name]
         added = graph.input.add(name=name).type.tensor_type
         added.elem_type = value.element.number if value.element is not None else 0
@@ -546,6 +584,7 @@ class BlockVariants:
         cutting: Its blocks.
         values: Its tensors, with their types.
         constants: What quantizers leave of its constants, if others ask for that too.
+        types: What is declared of the tensors that go into blocks; see `BlockModels`.
     """
 
     def __init__(
@@ -555,14 +594,20 @@ class BlockVariants:
         values: Sequence[Value],
         *,
         constants: FakeConstants | None = None,
+        types: Mapping[str, Any] | None = None,
     ) -> None:
         self._cutting = cutting
-        self._models = BlockModels(model, values)
+        self._models = BlockModels(model, values, types=types)
         self._constants = FakeConstants(model) if constants is None else constants
         self._blocks_of: dict[str, list[int]] = {}
         for index, block in enumerate(cutting.blocks):
             for node in self._models.nodes_in(block):
                 self._blocks_of.setdefault(node, []).append(index)
+
+    @property
+    def own(self) -> str:
+        """What names of quantizers in blocks begin with."""
+        return self._models.own
 
     def switch(self, quantizers: Iterable[Quantizer]) -> Switched:
         """Sort quantizers that are on; of several at one node input the one that follows the others counts.
@@ -598,8 +643,10 @@ class BlockVariants:
         """Whether its constant already holds exactly what the quantizer would leave of it."""
         return not quantizer.after and self._constants.is_idle(quantizer)
 
-    def model(self, index: int, switched: Switched | None = None, *, part: ModelBlock | None = None) -> Model:
-        """The model of a block.
+    def model(
+        self, index: int | range, switched: Switched | None = None, *, part: ModelBlock | None = None
+    ) -> Model:
+        """The model of a block, or of several that follow one another as one.
 
         Args:
             index: Which block.
@@ -609,12 +656,14 @@ class BlockVariants:
         Raises:
             BadInput: ONNX has no operators for one of the quantizers.
         """
-        block = self._cutting.blocks[index] if part is None else part
+        span = range(index, index + 1) if isinstance(index, int) else index
+        block = self._cutting.joined(span) if part is None else part
         inside = self._models.nodes_in(block)
-        readers = switched.inside.get(index, {}) if switched is not None else {}
-        acting = {consumer: each for consumer, each in readers.items() if consumer.node in inside}
-        if switched is None or not acting:
+        if switched is None:
             return self._models.make(block)
+        acting: dict[Consumer, Quantizer] = {}
+        for each in span:
+            acting |= {to: by for to, by in switched.inside.get(each, {}).items() if to.node in inside}
         return self._models.make(block, self._readings(acting, switched))
 
     def _readings(self, acting: Mapping[Consumer, Quantizer], switched: Switched) -> dict[Consumer, Reading]:

@@ -135,7 +135,6 @@ def _array_hash(array: Array) -> str:
 
 # Values of one step: with all that is computed between, they stay in the cache.
 _BLOCK_ELEMENTS = 1 << 16
-_EXACT_BITS = 16
 # What is kept for the next to ask; most models have less.
 _KEPT_BYTES = 64 << 20
 # Values compared before all of them.
@@ -176,20 +175,7 @@ def _fake(values: Array, quantizer: Quantizer) -> Array:
     if quantizer.codes is not None:
         return dequantize(quantizer.codes, params, spec.axis)
     # As the operators do: they compute in float32, whatever the type of the model.
-    narrow = values.astype(np.float32, copy=False)
-    if spec.bits > _EXACT_BITS or spec.rounding != "half_even" or not np.isfinite(narrow).all():
-        return fake_quantize(narrow, params, spec)
-    shape = [1] * values.ndim
-    if params.scale.ndim and spec.axis is not None:
-        shape[spec.axis] = -1
-    scale, zero = params.scale.reshape(shape), params.zero_point.reshape(shape)
-    # The same in fewer steps: whole numbers of so few bits are exact in float32, with or without the zero point.
-    with np.errstate(over="ignore"):
-        steps = np.asarray(np.rint(narrow / scale))
-    low, high = (np.asarray(code - zero, dtype=np.float32) for code in (spec.code_min, spec.code_max))
-    np.clip(steps, low, high, out=steps)
-    steps += np.float32(0)  # there is no negative zero among codes
-    return np.asarray(np.multiply(steps, scale, out=steps))
+    return fake_quantize(values.astype(np.float32, copy=False), params, spec)
 
 
 class FakeConstants:
@@ -200,8 +186,10 @@ class FakeConstants:
 
     def __init__(self, model: Model) -> None:
         self._weights = Weights(model)
-        self._kept: OrderedDict[tuple[str, ...], Array] = OrderedDict()
-        self._idle: dict[str, bool] = {}
+        # By identity, since two quantizers of one name may have other numbers; they are held, so that no other has
+        # the identity of one of them.
+        self._kept: OrderedDict[tuple[int, ...], tuple[Sequence[Quantizer], Array]] = OrderedDict()
+        self._idle: dict[int, tuple[Quantizer, bool]] = {}
         self._bytes = 0
         self._lock = Lock()
 
@@ -217,34 +205,34 @@ class FakeConstants:
             earlier: Quantizers by name; those it follows (`Quantizer.after`) come before it if they are here.
         """
         chain = chain_of(quantizer, earlier)
-        key = tuple(each.name for each in chain)
+        key = tuple(map(id, chain))
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)
-                return self._kept[key]
+                return self._kept[key][1]
         values = after_quantizers(self._weights[quantizer.tensor], chain)
         with self._lock:
-            self._keep(key, values)
+            self._keep(key, chain, values)
         return values
 
     def is_idle(self, quantizer: Quantizer) -> bool:
         """Whether a quantizer leaves its constant as it is, bit for bit."""
         if quantizer.tensor not in self:
             return False
-        if quantizer.name not in self._idle:
+        if id(quantizer) not in self._idle:
             left, given = self.values(quantizer, {}), self._weights[quantizer.tensor]
             # What is changed at all mostly is from the beginning.
             same = np.array_equal(left.flat[:_PREFIX], given.flat[:_PREFIX]) and np.array_equal(left, given)
-            self._idle[quantizer.name] = same
-        return self._idle[quantizer.name]
+            self._idle[id(quantizer)] = quantizer, same
+        return self._idle[id(quantizer)][1]
 
-    def _keep(self, key: tuple[str, ...], values: Array) -> None:
+    def _keep(self, key: tuple[int, ...], chain: Sequence[Quantizer], values: Array) -> None:
         if key in self._kept or values.nbytes > _KEPT_BYTES:
             return
-        self._kept[key] = values
+        self._kept[key] = chain, values
         self._bytes += values.nbytes
         while self._bytes > _KEPT_BYTES:
-            _, dropped = self._kept.popitem(last=False)
+            _, (_, dropped) = self._kept.popitem(last=False)
             self._bytes -= dropped.nbytes
 
 

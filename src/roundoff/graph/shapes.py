@@ -118,6 +118,11 @@ def _shape(tensor: Any) -> tuple[int, ...] | None:
     return tuple(map(int, sizes)) if all(size >= 0 for size in sizes) else None
 
 
+def declared_types(model: Model) -> dict[str, Any]:
+    """The type of every value as the file and inference tell it, with sizes that have names, by name."""
+    return _types(model, {})
+
+
 def _types(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The type of every value that has one, by name."""
     graph = model.proto.graph

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from roundoff.core.coverage import Judgement
 from roundoff.core.plan import Precision, QuantPlan, Recipe, Rule
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
@@ -146,6 +147,12 @@ class Quantization:
     def fake_quant_model(self) -> DeferredModel:
         """The model with quantize-dequantize pairs, ready to be saved."""
         return fake_quant_model(self.float_model, self.best.numbers.quantizers)
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """What the judge says of the chosen model against its own float model; None where that is another one."""
+        judged = self.best.judged
+        return None if judged is None or self.float_model is not self.builder.prepared.model else judged.judgement
 
     def deploy_model(self) -> DeferredModel:
         """The model with integer weights and biases, ready to be saved."""

@@ -16,23 +16,27 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.errors import ModelFailed
+from roundoff.errors import ModelFailed, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.qdq import code_element, uses_every_code
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.subgraph import tap
 from roundoff.run.block_chain import (
     FUSED_AGREEMENT_DB,
     Chunk,
+    SwitchedBlocks,
     agreement_db,
+    is_tunable,
+    make_tunable,
     read_chunks,
     stack_feeds,
+    structure,
     takes_batches,
+    tuned_feed,
 )
-from roundoff.run.capture import Samples, read_feed
-from roundoff.run.session import Session, open_session
+from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.session import HEAVY_BYTES, Session, open_session
 from roundoff.run.variants import Copies
 
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
@@ -105,44 +109,10 @@ _TOGETHER_BYTES, _MOST_TOGETHER = 8 << 20, 32
 _TRIED_SAMPLES = 2
 # What the kernels for one sample and for several may differ by, of the largest value.
 _TOLERANCE = 1e-4
+# Of smaller networks blocks take as long as the whole; they are made when more than so many choices are asked for.
+_NODES_IN_BLOCKS, _ASKED_BEFORE = 64, 2
 # The float network, and the one that is measured: both are asked for again after each look at its values.
 _SESSIONS = 2
-
-
-def _is_tunable(quantizer: Quantizer) -> bool:
-    """Whether all that a network holds of a quantizer's range are scale and zero point."""
-    spec = quantizer.spec
-    if quantizer.kind != "activation" or spec.rounding != "half_even" or not uses_every_code(spec):
-        return False
-    element = code_element(spec)
-    return element.widened == element.dtype  # others cannot be fed
-
-
-def _structure(quantizer: Quantizer) -> tuple[Any, ...]:
-    """What two quantizers of one place have in common when the same nodes do for both."""
-    if not _is_tunable(quantizer):
-        return quantizer.name, id(quantizer)
-    return quantizer.name, quantizer.spec, _tuned_shape(quantizer)
-
-
-def _tuned_shape(quantizer: Quantizer) -> tuple[int, ...]:
-    return () if quantizer.spec.axis is None else quantizer.params.scale.shape
-
-
-def _tunable(model: Model, names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Make scales and zero points of quantizers inputs that have a value; their names, by quantizer."""
-    graph = model.proto.graph
-    by_node = {f"{name}_QuantizeLinear": name for name in names}
-    found = {by_node[node.name]: (node.input[1], node.input[2]) for node in graph.node if node.name in by_node}
-    wanted = {name for pair in found.values() for name in pair}
-    for tensor in graph.initializer:
-        if tensor.name in wanted:
-            value = graph.input.add(name=tensor.name)
-            value.type.tensor_type.elem_type = tensor.data_type
-            value.type.tensor_type.shape.SetInParent()
-            for size in tensor.dims:
-                value.type.tensor_type.shape.dim.add(dim_value=size)
-    return found
 
 
 class Runnable(Protocol[_Computed_co]):
@@ -198,7 +168,11 @@ class Bench:
         self.model, self.samples, self.threads = model, samples, threads
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
         self._recent: list[tuple[Model, Opened]] = []
-        self._shared: dict[frozenset[Any], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]] = {}
+        self._blocks: dict[bool, SwitchedBlocks | None] = {}
+        self._asked: dict[bool, tuple[Sequence[Quantizer], int]] = {}
+        self._shared: dict[
+            tuple[bool, frozenset[Any]], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]
+        ] = {}
 
     def open(
         self,
@@ -241,24 +215,74 @@ class Bench:
         Raises:
             ModelFailed: The network cannot be run.
         """
-        key = frozenset(_structure(each) for each in quantizers)
+        key = fused, frozenset(structure(each) for each in quantizers)
         known = self._shared.pop(key, None)
         if known is None:
             model = switch_on(self.model, quantizers) if quantizers else self.model
-            places = _tunable(model, [each.name for each in quantizers if _is_tunable(each)])
+            places = make_tunable(model, {each.name: each.name for each in quantizers if is_tunable(each)})
             # The quantizers stay alive with their session, so that no other has the id of one of them.
             known = self.open(model, fused=fused), quantizers, places
         self._shared = dict([*self._shared.items(), (key, known)][-_SESSIONS:])
         opened, _, places = known
-        also: dict[str, Array] = {}
-        for each in quantizers:
-            if each.name in places:
-                scale, zero = places[each.name]
-                kind = code_element(each.spec).dtype
-                shape = _tuned_shape(each)
-                also[scale] = np.asarray(np.asarray(each.params.scale, np.float32).reshape(shape))
-                also[zero] = np.asarray(np.asarray(each.params.zero_point, kind).reshape(shape))
+        also = tuned_feed((each for each in quantizers if each.name in places), places)
         return replace(opened, also=also)
+
+    def run_switched(
+        self, indices: Sequence[int], quantizers: Sequence[Quantizer], *, fused: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """The outputs of the network with quantizers on, sample by sample, for whoever asks many times.
+
+        A network of many nodes runs in blocks: what it has in common with those before it is not run again. The
+        outputs are those of the whole network, bit for bit; where they are not, it is run whole.
+
+        Args:
+            indices: The samples.
+            quantizers: Those that are on.
+            fused: Let onnxruntime fuse nodes.
+
+        Raises:
+            BadInput: A sample does not fit the network.
+            ModelFailed: The network cannot be run.
+        """
+        blocks = self._in_blocks(quantizers, fused=fused)
+        switched = None if blocks is None else blocks.switch(quantizers)
+        if blocks is None or switched is None or len(switched.cuts) == 1:
+            opened = self.open_tuned(quantizers, fused=fused)
+            yield from (found for [found] in self.run(indices, opened))
+            return
+        for index in indices:
+            feed = stack_feeds([self.feed(index)])
+            yield blocks.run(index, feed, switched, sample=self.samples.names[index])
+
+    def _in_blocks(self, quantizers: Sequence[Quantizer], *, fused: bool) -> SwitchedBlocks | None:
+        """The blocks of the network, cut for the quantizers asked for first; None where it runs whole."""
+        first, asked = self._asked.get(fused, (quantizers, 0))
+        self._asked[fused] = first, asked + 1
+        if asked < _ASKED_BEFORE:
+            return None
+        if fused not in self._blocks:
+            fits = self._kept is not None and len(self.model.proto.graph.node) >= _NODES_IN_BLOCKS
+            self._blocks[fused] = self._tried_blocks(first, fused=fused) if fits else None
+        return self._blocks[fused]
+
+    def _tried_blocks(self, quantizers: Sequence[Quantizer], *, fused: bool) -> SwitchedBlocks | None:
+        """The blocks of the network, if they give what it does whole."""
+        if self.model.weight_bytes >= HEAVY_BYTES or not self.samples.names:
+            return None
+        feed, wanted = stack_feeds([self.feed(0)]), outputs(self.model)
+        try:
+            shapes = {name: array.shape for name, array in feed.items()}
+            everything = complete_values(self.model, values(self.model, shapes), feed, threads=self.threads)
+            blocks = SwitchedBlocks(
+                self.model, quantizers, everything, wanted=wanted, fused=fused, threads=self.threads
+            )
+            whole = self.open_tuned(quantizers, fused=fused).run(feed)
+            found = blocks.run(0, feed, blocks.switch(quantizers)) if blocks.useful else {}
+            if not found or not all(_equal(whole[name], found[name]) for name in wanted):
+                return None
+        except RoundoffError:
+            return None
+        return blocks
 
     def open_copies(
         self,
@@ -405,6 +429,13 @@ class Bench:
         except ModelFailed:
             return False
         return all(_alike(whole, parts, tolerance) for whole, *parts in zip(joined, *alone, strict=True))
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """Whether two outputs are the same bit for bit."""
+    if not isinstance(left, np.ndarray) or left.dtype.kind not in "fiub" or left.dtype != right.dtype:
+        return False
+    return bool(np.array_equal(left, right, equal_nan=left.dtype.kind == "f"))
 
 
 def samples_together(largest: int) -> int:

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
@@ -14,17 +15,22 @@ import numpy as np
 
 from roundoff.core.array_files import map_array
 from roundoff.core.claims import ScratchFolder
+from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
-from roundoff.graph.blocks import BlockPartition
+from roundoff.graph.blocks import MOST_BLOCKS, BlockPartition, BlockVariants, Demand, Switched, cut_model
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import subgraphs
+from roundoff.graph.qdq import code_element, uses_every_code
+from roundoff.graph.quantized_model import after_quantizers, chain_of
+from roundoff.graph.shapes import Value, declared_types
 from roundoff.graph.subgraph import detached, tap
+from roundoff.graph.units import derived_constants
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import format_size
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.session import Session, available_threads, open_session
+from roundoff.run.session import Session, available_threads, interruptible, open_session
 
 
 @dataclass(frozen=True, slots=True)
@@ -509,3 +515,248 @@ class _ChainTrial:
 
 def _worst(values: Iterable[float]) -> float:
     return min(values, default=math.inf)
+
+
+# Networks that differ only in scales and zero points of activations share a session, which is fed these.
+
+
+def is_tunable(quantizer: Quantizer) -> bool:
+    """Whether all that a network holds of a quantizer's range are scale and zero point."""
+    spec = quantizer.spec
+    if quantizer.kind != "activation" or spec.rounding != "half_even" or not uses_every_code(spec):
+        return False
+    element = code_element(spec)
+    return element.widened == element.dtype  # others cannot be fed
+
+
+def structure(quantizer: Quantizer) -> tuple[Any, ...]:
+    """What two quantizers of one place have in common when the same nodes do for both."""
+    if not is_tunable(quantizer):
+        return quantizer.name, id(quantizer)
+    return quantizer.name, quantizer.spec, _tuned_shape(quantizer)
+
+
+def _tuned_shape(quantizer: Quantizer) -> tuple[int, ...]:
+    return () if quantizer.spec.axis is None else quantizer.params.scale.shape
+
+
+def make_tunable(model: Model, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Make scales and zero points of quantizers inputs that have a value; their names, by quantizer.
+
+    Args:
+        model: Whose graph is changed.
+        names: Quantizers, by what they are called in the graph.
+    """
+    graph = model.proto.graph
+    by_node = {f"{inside}_QuantizeLinear": name for inside, name in names.items()}
+    found = {by_node[node.name]: (node.input[1], node.input[2]) for node in graph.node if node.name in by_node}
+    wanted = {name for pair in found.values() for name in pair}
+    for tensor in graph.initializer:
+        if tensor.name in wanted:
+            value = graph.input.add(name=tensor.name)
+            value.type.tensor_type.elem_type = tensor.data_type
+            value.type.tensor_type.shape.SetInParent()
+            for size in tensor.dims:
+                value.type.tensor_type.shape.dim.add(dim_value=size)
+    return found
+
+
+def tuned_feed(quantizers: Iterable[Quantizer], places: Mapping[str, tuple[str, str]]) -> dict[str, Array]:
+    """What a session is fed beside a sample: scales and zero points of quantizers, from `make_tunable`."""
+    found: dict[str, Array] = {}
+    for each in quantizers:
+        scale, zero = places[each.name]
+        kind, shape = code_element(each.spec).dtype, _tuned_shape(each)
+        found[scale] = np.asarray(np.asarray(each.params.scale, np.float32).reshape(shape))
+        found[zero] = np.asarray(np.asarray(each.params.zero_point, kind).reshape(shape))
+    return found
+
+
+# One network with many choices of quantizers, block by block: what two choices have in common is run once.
+
+# What is live at cuts is kept up to this many bytes, and may be given up when so many networks did not ask for it.
+_LIVE_BYTES, _NETWORKS_AGO = 1 << 26, 8
+# As many blocks are open at a time, of all networks.
+_MOST_OPEN = 4 * MOST_BLOCKS
+# Samples that a choice is mostly run on.
+_USUAL_SAMPLES = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SwitchedNetwork:
+    """A network with some quantizers on.
+
+    Attributes:
+        switched: The quantizers, by where they act.
+        states: A number for what is computed before each block, and behind the last: the same for two networks
+            that are the same up to there.
+        cuts: Blocks before which it may be cut, and the number of blocks. Elsewhere something is handed on in
+            float, and onnxruntime may compute what is before and behind in one go.
+    """
+
+    switched: Switched
+    states: tuple[int, ...]
+    cuts: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _TunedBlock:
+    session: Session
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    places: Mapping[str, tuple[str, str]]
+    held: tuple[Quantizer, ...]  # so that no other has the identity of one of them
+
+
+class SwitchedBlocks:
+    """Runs a network with any quantizers on, from the first block that is not as in a network that was run before.
+
+    It is cut only behind quantizers, across which onnxruntime fuses nothing: outputs are those of the whole
+    network, bit for bit.
+
+    Args:
+        model: The float network.
+        quantizers: Those that are mostly on.
+        everything: All its tensors, with their types and shapes.
+        wanted: What it is run for.
+        fused: Let onnxruntime fuse nodes.
+        threads: Threads per node.
+
+    Attributes:
+        useful: Whether there is more than one block, and together they compute all that the network does: a tensor
+            that nobody wants may keep nodes from being fused.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        quantizers: Sequence[Quantizer],
+        everything: Sequence[Value],
+        *,
+        wanted: Sequence[str],
+        fused: bool,
+        threads: int | None = None,
+    ) -> None:
+        cutting = cut_model(
+            model,
+            everything,
+            wanted=wanted,
+            demand=Demand(samples=_USUAL_SAMPLES),
+            behind={place for each in quantizers if is_tunable(each) for place in each.consumers},
+        )
+        self._cutting, self._fused, self._threads = cutting, fused, threads
+        self._variants = BlockVariants(model, cutting, everything, types=declared_types(model))
+        block_of = {node: index for index, block in enumerate(cutting.blocks) for node in block.nodes}
+        known = derived_constants(model.proto.graph)
+        left = {name for node in model.proto.graph.node if node.name not in block_of for name in node.output}
+        made = {name for block in cutting.blocks for name in block.writes}
+        self.useful = len(cutting.blocks) > 1 and made.issuperset(wanted) and known.issuperset(left)
+        self._readers: list[set[Consumer]] = [set() for _ in cutting.blocks]
+        for node in model.proto.graph.node:
+            for index in range(1, block_of.get(node.name, 0) + 1):
+                live = cutting.live[index]
+                self._readers[index] |= {
+                    Consumer(node.name, at) for at, name in enumerate(node.input) if name in live
+                }
+        self._open: dict[tuple[range, frozenset[Any]], _TunedBlock] = {}
+        self._states: dict[tuple[int, frozenset[Any]], int] = {}
+        self._held: dict[int, Quantizer] = {}
+        self._live: dict[tuple[int, int], tuple[int, Mapping[str, Array]]] = {}
+        self._networks = self._bytes = 0
+
+    def switch(self, quantizers: Iterable[Quantizer]) -> SwitchedNetwork:
+        """Choose the quantizers that are on."""
+        switched = self._variants.switch(quantizers)
+        count, states = len(self._cutting.blocks), [0]
+        passed: set[Consumer] = set()
+        for index in range(count):
+            inside = switched.inside.get(index, {})
+            passed |= {consumer for consumer, each in inside.items() if is_tunable(each)}
+            own = frozenset(
+                (consumer, *(id(other) for other in chain_of(each, switched.by_name)))
+                for consumer, each in inside.items()
+            )
+            key = states[-1], own
+            if key not in self._states:
+                self._states[key] = len(self._states) + 1
+            states.append(self._states[key])
+        # As long as they live, no other has the identity of one of them.
+        self._held |= {id(each): each for each in switched.by_name.values()}
+        self._networks += 1
+        cuts = (*(index for index in range(1, count) if self._readers[index] <= passed), count)
+        return SwitchedNetwork(switched, tuple(states), cuts)
+
+    def run(
+        self, number: int, feed: Mapping[str, Array], network: SwitchedNetwork, *, sample: str = ""
+    ) -> dict[str, Array]:
+        """The outputs in one sample.
+
+        Args:
+            number: The number of the sample.
+            feed: Its inputs.
+            network: The network, from `switch`.
+            sample: What the user calls it; for messages.
+
+        Raises:
+            ModelFailed: The network cannot be run.
+        """
+        cutting, states = self._cutting, network.states
+        first = next((at for at in reversed(network.cuts) if (states[at], number) in self._live), 0)
+        there: Mapping[str, Array] = feed
+        if first:
+            there = self._live[states[first], number][1]
+            self._live[states[first], number] = self._networks, there
+        ends = [at for at in network.cuts if at > first]
+        steps = [self._step(range(*ends), network.switched) for ends in pairwise((first, *ends))]
+
+        def work() -> Mapping[str, Array]:
+            now = there
+            for at, (block, also) in zip(ends, steps, strict=True):
+                read = {name: now[name] for name in block.reads}
+                given = zip(block.writes, block.session.run({**read, **also}, sample=sample), strict=True)
+                needed = {*cutting.wanted, *(cutting.live[at] if at < len(cutting.live) else ())}
+                now = {name: array for name, array in {**now, **dict(given)}.items() if name in needed}
+                self._keep(states[at], number, now)
+            return now
+
+        def stop() -> None:
+            for block, _ in steps:
+                block.session.stop()
+
+        # All blocks in one go: handing each to another thread would take as long as a small one.
+        found = interruptible(work, stop=stop) if steps else there
+        leaving = network.switched.leaving
+        return {name: after_quantizers(found[name], leaving.get(name, ())) for name in cutting.wanted}
+
+    def _keep(self, state: int, number: int, tensors: Mapping[str, Array]) -> None:
+        size = sum(array.nbytes for array in tensors.values())
+        if self._bytes + size > _LIVE_BYTES:
+            old = [key for key, (used, _) in self._live.items() if used < self._networks - _NETWORKS_AGO]
+            for key in old:
+                self._bytes -= sum(array.nbytes for array in self._live.pop(key)[1].values())
+        if self._bytes + size <= _LIVE_BYTES:
+            # A view would keep alive what it is a part of.
+            self._live[state, number] = self._networks, {name: np.array(array) for name, array in tensors.items()}
+            self._bytes += size
+
+    def _step(self, span: range, switched: Switched) -> tuple[_TunedBlock, dict[str, Array]]:
+        """Blocks that run as one, ready to run, and what they are fed beside tensors."""
+        inside = [each for index in span for each in switched.inside.get(index, {}).items()]
+        chains = {consumer: chain_of(each, switched.by_name) for consumer, each in inside}
+        key = span, frozenset((consumer, *map(structure, chain)) for consumer, chain in chains.items())
+        block = self._open.pop(key, None)
+        acting = {each.name: each for chain in chains.values() for each in chain}
+        if block is None:
+            model = self._variants.model(span, switched)
+            names = {f"{self._variants.own}{each.name}": each.name for each in acting.values() if is_tunable(each)}
+            reads = tuple(value.name for value in model.proto.graph.input)
+            places = make_tunable(model, names)
+            taps = detached(model)
+            session = open_session(
+                model, outputs=taps, fused=self._fused, threads=self._threads, keep_memory="shared"
+            )
+            block = _TunedBlock(session, reads, taps.outputs, places, tuple(acting.values()))
+        self._open[key] = block
+        while sum(len(each) for each, _ in self._open) > _MOST_OPEN:
+            del self._open[next(iter(self._open))]
+        return block, tuned_feed((acting[name] for name in block.places), block.places)

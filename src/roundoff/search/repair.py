@@ -200,6 +200,7 @@ def _diagnosed_again(fixed: Fixed, settings: DiagnoseSettings, judge: RepairJudg
         progress=SILENT,
         subject=None,
         pictures=False,
+        judged=None,
     )
     again = diagnose_quantization(fixed.quantized, samples, how)
     if again.kind == "healthy":

@@ -162,8 +162,9 @@ class ChannelMean:
         """Take in the values of one sample."""
         rows = np.moveaxis(values, self._axis, 0).reshape(values.shape[self._axis], -1)
         fine = np.isfinite(rows)
-        self._sum = self._sum + np.where(fine, rows, 0).sum(axis=1, dtype=np.float64)
-        self._count = self._count + fine.sum(axis=1)
+        whole = rows.flags.c_contiguous and bool(fine.all())
+        self._sum = self._sum + (rows if whole else np.where(fine, rows, 0)).sum(axis=1, dtype=np.float64)
+        self._count = self._count + np.count_nonzero(fine, axis=1)
         self.rank = values.ndim
 
     @property

@@ -15,7 +15,7 @@ from roundoff.graph.nodes import set_attribute
 from roundoff.messages.message import Message, english, message
 from roundoff.quantize.step_report import Participation
 from roundoff.quantize.steps import StepContext
-from roundoff.quantize.transforms.scaling_map import Adjustment, Limit, ScaledLayer, ScalingMap
+from roundoff.quantize.transforms.scaling_map import FIXED, Adjustment, Limit, ScaledLayer, ScalingMap
 from roundoff.run.capture import LiveSource
 
 
@@ -94,20 +94,23 @@ class _ChannelTally:
         """Take in the values of one sample, channels first; False when these are not as many as before."""
         rows = values.reshape(values.shape[0], -1)
         fine = np.isfinite(rows)
-        if not fine.all():
+        whole = bool(fine.all())
+        if not whole:
             rows = np.where(fine, rows, 0)
         if not self._count.size:
             self._low, self._high = np.full(len(rows), np.inf), np.full(len(rows), -np.inf)
             self._squares, self._count, self._still, self._at_high = (np.zeros(len(rows)) for _ in range(4))
         if len(rows) != self._count.size:
             return False
-        self._low = np.minimum(self._low, rows.min(axis=1, initial=np.inf, where=fine))
-        high = np.maximum(self._high, rows.max(axis=1, initial=-np.inf, where=fine))
-        self._at_high = np.where(high > self._high, 0, self._at_high) + (rows == high[:, None]).sum(axis=1)
+        seen: Any = True if whole else fine
+        self._low = np.minimum(self._low, rows.min(axis=1, initial=np.inf, where=seen))
+        high = np.maximum(self._high, rows.max(axis=1, initial=-np.inf, where=seen))
+        equal = np.count_nonzero(rows == high[:, None].astype(rows.dtype), axis=1)
+        self._at_high = np.where(high > self._high, 0, self._at_high) + equal
         self._high = high
-        self._still += ((rows == 0) & fine).sum(axis=1)
+        self._still += np.count_nonzero((rows == 0) & fine, axis=1)
         self._squares += np.einsum("cn,cn->c", rows, rows, dtype=np.float64)
-        self._count += fine.sum(axis=1)
+        self._count += np.count_nonzero(fine, axis=1)
         return True
 
     def result(self) -> ChannelStatistics:
@@ -141,25 +144,32 @@ def group_layers(found: ScalingMap) -> tuple[Group, ...]:
     """Layers with common channels; those that read fixed ones only are in no group."""
     owner: dict[int, int] = {}
     for layer in found.layers:
-        roots = _free(found, layer.inputs)
-        ties = {_leader(owner, root) for root in roots}
-        for root in (*roots, *ties):
+        free = _free(found, layer.inputs)
+        ties = {_leader(owner, root) for root in free}
+        for root in (*free, *ties):
             owner[root] = min(ties)
-    groups: dict[int, set[int]] = {}
-    for root in owner:
-        groups.setdefault(_leader(owner, root), set()).add(root)
+    leaders = {root: _leader(owner, root) for root in owner}
+    roots: dict[int, list[int]] = defaultdict(list)
+    for root in sorted(leaders):
+        roots[leaders[root]].append(root)
+    readers: dict[int, list[ScaledLayer]] = defaultdict(list)
+    writers: dict[int, list[ScaledLayer]] = defaultdict(list)
+    for layer in found.layers:
+        for side, channels in ((readers, layer.inputs), (writers, layer.writes)):
+            for leader in {leaders[root] for root in _free(found, channels) if root in leaders}:
+                side[leader].append(layer)
     return tuple(
-        Group(
-            tuple(sorted(roots)),
-            tuple(layer for layer in found.layers if roots & _free(found, layer.inputs)),
-            tuple(layer for layer in found.layers if roots & _free(found, layer.writes)),
-        )
-        for _, roots in sorted(groups.items())
+        Group(tuple(members), tuple(readers[leader]), tuple(writers[leader]))
+        for leader, members in sorted(roots.items())
     )
 
 
-def _free(found: ScalingMap, channels: Array) -> set[int]:
-    return set(found.roots(channels).ravel().tolist()) - {0}
+def _free(found: ScalingMap, channels: Array) -> list[int]:
+    """The numbers that stand for channels which can be scaled, in rising order."""
+    there = np.zeros(found.size, bool)
+    there[found.roots(channels)] = True
+    there[FIXED] = False
+    return [int(root) for root in np.flatnonzero(there)]
 
 
 def _leader(owner: dict[int, int], root: int) -> int:

@@ -509,5 +509,5 @@ def map_scaling(model: Model, samples: Samples, *, through_limits: bool = False)
     # Of the two factors of a product one must stay as it is; which one is only known at the end.
     for _ in range(2):
         found = Walk(Draft(model), known, fixed=fixed, through_limits=through_limits).run()
-        fixed = frozenset(name for name, channels in found.channels.items() if found.ids.is_fixed(channels))
+        fixed = frozenset(name for name, channels in found.channels.items() if not found.roots(channels).any())
     return found

@@ -67,6 +67,13 @@ class ChannelIds:
         found = np.array([self.root(channel) for channel in unique.tolist()], dtype=np.int64)
         return found[inverse].reshape(channels.shape)
 
+    def table(self) -> Array:
+        """The number that stands for each channel, int64 of all that there are."""
+        found = np.array(self._parents, dtype=np.int64)
+        while (found[found] != found).any():
+            found = found[found]
+        return found
+
     def is_fixed(self, channels: Array) -> bool:
         """Whether none of these can be scaled."""
         return not self.roots(channels).any()
@@ -142,7 +149,7 @@ class ScalingMap:
     """What one walk over a model found.
 
     Attributes:
-        ids: Which channels stand for the same.
+        table: The number that stands for each channel, int64 of all that there are.
         channels: The channels of every tensor that has some, such that they can be broadcast to it.
         adjustments: Constants that take up factors; all of them must.
         layers: Layers among them, in execution order.
@@ -150,7 +157,7 @@ class ScalingMap:
         blocked: By tensor, the operation that fixes its channels.
     """
 
-    ids: ChannelIds
+    table: Array
     channels: Mapping[str, Array]
     adjustments: tuple[Adjustment, ...]
     layers: tuple[ScaledLayer, ...]
@@ -160,11 +167,11 @@ class ScalingMap:
     @property
     def size(self) -> int:
         """Number of channels, joined or not."""
-        return len(self.ids)
+        return int(self.table.size)
 
     def roots(self, channels: Array) -> Array:
         """The numbers that stand for channels; 0 for those that cannot be scaled."""
-        return self.ids.roots(channels)
+        return np.asarray(self.table[channels])
 
     def per_channel(self, channels: Array, values: Array) -> Array:
         """The largest of some values for each number that stands for channels, float64 [size].
@@ -313,7 +320,7 @@ class Walk:
             if name in self._channels:
                 self._fix(name, message("quantize.held_by_output"))
         return ScalingMap(
-            self.ids,
+            self.ids.table(),
             self._channels,
             tuple(self._adjustments),
             tuple(self._layers),
