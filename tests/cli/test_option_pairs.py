@@ -30,7 +30,7 @@ def test_pairs_that_cannot_act_together_are_refused(tmp_path: Path, monkeypatch:
     for command, beside, option, words in rows():
         if not QUICK.search(words):
             continue
-        values = dict(choices(command))
+        values: dict[str, str] = dict(choices(command))  # type: ignore[arg-type]
         base = shlex.split(beside)
         if beside.startswith("--") and beside in values:
             base = [*BASES[command][0], beside, values[beside]]

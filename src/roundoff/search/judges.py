@@ -215,8 +215,8 @@ class SignalJudge:
 
     def _told_apart(self, place: int, shape: tuple[int, ...]) -> list[OutputPart]:
         """What to tell apart of an output; nothing along the axis of samples."""
-        model, name = self._bench.model, outputs(self._bench.model)[place]
-        feed = {key: array.shape for key, array in self._bench.feed(0).items()}
+        model, name = self.bench.model, outputs(self.bench.model)[place]
+        feed = {key: array.shape for key, array in self.bench.feed(0).items()}
         shapes = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
         parts = output_parts(model, {name: shape}, shapes)
         return parts if all(part.axis != 0 for part in parts) else [OutputPart(name)]

@@ -1,7 +1,7 @@
 """What a whole device does is no fault; what one place does is, as far as it can be told."""
 
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -137,9 +137,8 @@ def coded(ends: Mapping[str, float]) -> Change:
         low, high = (float(end([end(row[name]) for row in right])) for end in (np.min, np.max))
         low, high = min(low, 0.0) * ends.get(name, 1.0), max(high, 0.0) * ends.get(name, 1.0)
         step = (high - low) / 255
-        return (np.clip(np.rint((values - low) / step), 0, 255) * step + np.rint(low / step) * step).astype(
-            np.float32
-        )
+        codes = np.clip(np.rint((values - low) / step), 0, 255)
+        return np.asarray(codes * step + np.rint(low / step) * step, np.float32)
 
     return stored
 
@@ -156,7 +155,7 @@ def test_a_range_that_cuts_off_is_named_with_what_it_costs() -> None:
 def test_an_input_that_is_cut_off_is_no_other_input(dumped: bool) -> None:
     for part, told in ((0.3, [("clipping", "x" if dumped else "sum0")]), (0.9, [])):
         ends = part * float(samples().min()), part * float(samples().max())
-        rows = board(as_it_is, coded({}), fed=lambda values, ends=ends: np.clip(values, *ends))
+        rows = board(as_it_is, coded({}), fed=partial(np.clip, a_min=ends[0], a_max=ends[1]))
         for row, sample in zip(rows, samples(), strict=True):
             row.pop("dense0")
             row.update({"x": np.clip(sample[None], *ends)} if dumped else {})

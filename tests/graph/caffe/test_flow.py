@@ -285,7 +285,7 @@ def test_augmentation_by_chance_is_refused(tmp_path: Path) -> None:
 def test_accumulated_blobs(said: str, size: tuple[int, int], tmp_path: Path) -> None:
     one, two, like = values(1, 2, 3, 8, seed=1), values(1, 3, 6, 4, seed=2), values(1, 1, 3, 4)
     feed = {"one": one, "two": two} | ({"like": like} if "reference" in said else {})
-    found = computed(tmp_path, "Accum", f"accum_param {{ {said} }}", **feed)
+    found = computed(tmp_path, "Accum", f"accum_param {{ {said} }}", (), **feed)
     parts = []
     for part in (one, two):
         down, right = (

@@ -204,8 +204,8 @@ def test_operators_that_read_or_write_codes_can_be_looked_at_alone(
     assert any(each.name == layer for each in operators)
     capsys.readouterr()
     # Without scales there is nothing to compare sums with, on either side of them.
-    for name, part in ((layer, "-o"), (net.dequantizer(net.quantized[1]), "-i")):
-        alone = [*map(str, words[:6]), "-op", name, part, "0", "-out", str(tmp_path / "none")]
+    for operator, side in ((layer, "-o"), (net.dequantizer(net.quantized[1]), "-i")):
+        alone: list[str] = [*map(str, words[:6]), "-op", operator, side, "0", "-out", str(tmp_path / "none")]
         assert main(["ascend", "compare", *alone]) == Code.UNSUPPORTED
         error = capsys.readouterr().err
         assert "where sums of codes are" in error
