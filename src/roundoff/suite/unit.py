@@ -55,7 +55,7 @@ def compute(unit: SuiteUnit) -> dict[str, Any]:
         outcome, taps = _called(unit), None
     document = outcome.document
     document = replace(document, environment=replace(document.environment, elapsed_s=0.0, finished=""))
-    figures = figures_of(document)
+    figures = figures_of(document, outcome)
     if taps is not None and not taps.good:
         word = bilingual("suite.word_taps")
         figures |= {"verdict": [word.en, word.zh], "tone": "bad"}
@@ -116,14 +116,22 @@ def _paths(unit: SuiteUnit) -> Iterator[str]:
             yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
 
 
-def figures_of(document: RunDocument) -> dict[str, Any]:
-    """A run in a few numbers: the verdict in both languages, decibels, accuracy."""
+def figures_of(document: RunDocument, outcome: Any = None) -> dict[str, Any]:
+    """A run in a few numbers: the verdict in both languages, decibels, accuracy.
+
+    Args:
+        document: The run.
+        outcome: What the function gave, where that tells more: a quantized model has no section in a run.
+    """
+    from roundoff.api.outcome import PageOutcome
+    from roundoff.api.quantization import QuantizationOutcome
     from roundoff.messages.catalogue import Phrase
     from roundoff.pages.blocks import Headline
     from roundoff.report.pages import about_page, section_pages
     from roundoff.report.server import run_figures
 
-    page = next(section_pages(document), about_page(document))
+    own = outcome.page if isinstance(outcome, PageOutcome) else None
+    page = own or next(section_pages(document), about_page(document))
     first = next((block for block in page.blocks if isinstance(block, Headline)), None)
     word = None if first is None else first.text if first.word is None else first.word
     found: dict[str, Any] = {
@@ -134,6 +142,8 @@ def figures_of(document: RunDocument) -> dict[str, Any]:
     for name in ("output_db", "repaired_db", "accuracy", "repaired_accuracy"):
         value = numbers.get(name)
         found[name] = None if isinstance(value, Phrase | str) else value
+    if isinstance(outcome, QuantizationOutcome):
+        found["output_db"] = outcome.result.best.sqnr_db
     return found
 
 
