@@ -79,7 +79,7 @@ def test_a_wrong_scale_is_a_silent_difference(run: Run, folder: Path) -> None:
     tampered(folder / "quantized.onnx", folder / "tampered.onnx", "b3_quantized_scale", 2)
     code, out, _ = run("tampered.onnx")
     assert code == 1
-    assert out.startswith("SILENT DIFFERENCES: 1 in 7 nodes of tampered.onnx\n")
+    assert out.startswith("SILENT DIFFERENCES: 1 difference in 7 nodes of tampered.onnx\n")
     assert "the scale of bias 'b3' is off" in " ".join(out.split())
 
 
