@@ -98,10 +98,10 @@ def test_a_share_is_at_most_a_half(run: Run) -> None:
 
 def test_labels_may_be_any_numbers_from_0_on(run: Run) -> None:
     labels = np.arange(60) % 3
-    np.save("labels.npy", labels + 10**15)
+    np.save("labels.npy", labels + 10**8)
     code, out, _ = run(MODEL, "--data", "images.npy", "--labels", "labels.npy")
     assert code in (0, 1)
-    assert f"no sample of {10**15} classes of {10**15 + 3}" in " ".join(out.split())
+    assert f"no sample of {10**8} classes of {10**8 + 3}" in " ".join(out.split())
     np.save("labels.npy", labels - 1)
     code, _, err = run(MODEL, "--data", "images.npy", "--labels", "labels.npy")
     assert (code, "holds -1, which is not a class number" in err) == (2, True)

@@ -220,7 +220,7 @@ def test_the_way_on_from_a_dump_that_differs(
     file = max((dump / "0").glob("*.npy"), key=lambda path: path.stat().st_size)
     np.save(file, np.load(file) * np.float32(0.2))
     assert run(model, dump, "--data", data) == 1
-    out = "".join(capsys.readouterr().out.split())
+    out = "".join(capsys.readouterr().out.replace("\\\n", "").split())
     assert f"nextroundoffdiagnose{model}--data{data}--dumps{dump}" in out
     assert run(model, dump, "--data", data, "--json") == 1
     json.loads(capsys.readouterr().out)

@@ -248,7 +248,7 @@ def test_few_samples_are_split_and_what_they_leave_open_is_said(run: Run) -> Non
     code, out, err = run("--fix", "-o", "found")
     text = " ".join(out.split())
     # Two dozen samples show that it is better, but not how good it is on others.
-    assert (code, "BETTER: SQNR of 'logits' 2.8 -> at least 30.8 dB" in text) == (1, True), out + err
+    assert (code, "BETTER: SQNR of 'logits' 2.8 -> at least 28.0 dB" in text) == (1, True), out + err
     told = (
         "12 samples were used to repair it, 12 were held out; the figure is of all 24, each measured with ranges"
     )

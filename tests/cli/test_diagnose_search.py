@@ -31,7 +31,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 
 def test_the_proof_is_told_and_fix_is_offered(run: Run) -> None:
     code, out, _ = run("--target", "chip.toml")
-    text = " ".join(out.split())
+    text = " ".join(out.replace("\\\n", "").split())
     assert (code, out.startswith("DISTRIBUTED: ")) == (1, True)
     assert "worst of 20 places in float" in text or "worst of 21 places in float" in text
     assert "dB, with as many at random " in text

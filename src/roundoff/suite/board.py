@@ -125,7 +125,7 @@ class BoardRunner:
             if given is None:
                 if step in _STEPS:
                     what = english("The board {board!r} has no command {step!r}.", board=name, step=step)
-                    raise BadInput(what, fix=english("write push, run and pull; see docs/reference/suite.md"))
+                    raise BadInput(what, fix=english("write push, run and pull; see 'roundoff explain suite.md'"))
                 continue
             self._words[step] = _split(name, step, given)
 

@@ -52,7 +52,7 @@ _NOT_GIVEN = frozenset({"progress", "tell", "on_trial", "explore", "output", "re
 _THREADS = {"threads": 1}
 _BOARD_OPTIONS = ("push", "run", "pull", "tap_run", "clean", "time_limit", "version")
 _EVALUATE_OPTIONS = ("eval_data", "eval_samples", "labels", "evaluator")
-_FIX = english("correct it; docs/reference/suite.md shows what it may hold")
+_FIX = english("correct it; 'roundoff explain suite.md' shows what it may hold")
 
 
 @dataclass(frozen=True, slots=True)

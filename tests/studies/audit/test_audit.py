@@ -73,7 +73,7 @@ def table(audit: Audit, width: int = 80, *, everything: bool = False) -> str:
 
 def test_the_verdict_comes_first() -> None:
     text = shown(AUDIT)
-    assert text.startswith("SILENT DIFFERENCES: 1 in 4 nodes of model.onnx\n")
+    assert text.startswith("SILENT DIFFERENCES: 1 difference in 4 nodes of model.onnx\n")
     assert "asked by     target t" in text
     assert "quantized    4 of 4 nodes" in text
     assert "weights      1 s8 per channel" in text

@@ -132,7 +132,8 @@ def test_a_local_loss_names_the_node_the_tensor_and_the_cause() -> None:
     assert text.startswith(
         "LOCAL: 1 of 12 units in float brings the output from 4.8 to 29.8 dB (measured on 8 samples)"
     )
-    assert "logits: 44.4 dB, cosine 0.99999 accumulated; misses cosine >= 0.99" in text
+    assert "logits: 44.4 dB, cosine 0.99999 accumulated, 4.8 dB at the part of it that is worst" in text
+    assert "worst off; misses cosine >= 0.99" in text
     assert "relu2 (Relu after conv2): 25 % of its values are clipped; local 4.5 dB remedy" in text
     assert "remedy --set conv2=weight=float --set 'tensor:spoilt/卷积层=float'" in text
     assert "%" not in text.replace("25 % of its values", "")
@@ -200,9 +201,9 @@ def test_a_distributed_loss_says_whether_it_is_the_weights() -> None:
     )
     text = said(replace(REPORT, verdict=changed))
     assert "all weights in float give 22.0 dB, all activations in float 5.0 dB: it is the weights of many" in text
-    assert "next roundoff transform with equalize,bias-correct evens out channels" in text
+    assert "try roundoff transform with equalize,bias-correct evens out channels" in text
     turned = replace(changed, float_weights=activations, float_activations=weights)
-    assert "next roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
+    assert "try roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
     close = replace(changed, float_activations=Experiment((), 20.0, 0.9, True))
     assert "it is the" not in said(replace(REPORT, verdict=close))
     assert "next roundoff partial tells how many" in said(replace(REPORT, verdict=close))
