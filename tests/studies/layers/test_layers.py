@@ -206,7 +206,7 @@ def test_a_distributed_loss_says_whether_it_is_the_weights() -> None:
     assert "try roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
     close = replace(changed, float_activations=Experiment((), 20.0, 0.9, True))
     assert "it is the" not in said(replace(REPORT, verdict=close))
-    assert "next roundoff partial tells how many" in said(replace(REPORT, verdict=close))
+    assert "try roundoff partial tells how many" in said(replace(REPORT, verdict=close))
 
 
 def test_a_fine_network_is_called_so() -> None:
