@@ -53,6 +53,19 @@ class Evaluator(AutoCalibrationEvaluatorBase):
         return loss < 0.02, loss
 """
 
+# Two chips and two commands.
+_ZOO = """
+store = "zoo_store"
+targets = ["generic-int8", "litert"]
+
+[models.digits]
+model = "digits.onnx"
+data = "images.npy"
+
+[commands.quantize]
+[commands.layers]
+"""
+
 
 def make_scene(folder: Path) -> Path:
     """Write all inputs of the golden commands into a folder."""
@@ -84,6 +97,7 @@ def _digits(folder: Path) -> None:
     np.save(folder / "more_images.npy", images[:48])
     np.save(folder / "more_labels.npy", labels[:48])
     shutil.copy(model_path(), folder / "digits.onnx")
+    (folder / "zoo.toml").write_text(_ZOO, encoding="utf-8")
     shipped = Path(str(resources.files("roundoff.demo")))
     shutil.copy(shipped / "tiny-chip.toml", folder)
     shutil.copy(shipped / "samples.npy", folder / "board_samples.npy")

@@ -310,7 +310,7 @@ def clear_up(target: Path) -> None:
 
 
 # Who gives one of these expects a file of that kind, and would look for it in vain.
-_FILE_ENDINGS = frozenset({".onnx", ".json", ".html", ".csv", ".npy", ".npz", ".tflite", ".prototxt"})
+_FILE_ENDINGS = frozenset({".onnx", ".json", ".html", ".csv", ".tflite", ".prototxt"})
 
 
 def check_output_directory(path: Path, *, marker: str | tuple[str, ...], force: bool, option: str = "-o") -> None:

@@ -21,7 +21,8 @@ from tests.models import loaded
 from tests.vendors.pulsar2.nets import mixed
 
 FEEDS = np.random.default_rng(3).standard_normal((8, 3, 8, 8)).astype(np.float32)
-RULES = ("conv2=u16", "softmax1=float", "classifier=float")
+# What tools can say: a node in float reads what an integer node stores.
+RULES = ("conv2=u16", "softmax1=float", "classifier=float", "tensor:p1=u8", "tensor:x1=u8")
 
 
 def decided(folder: Path, *rules: str, target: str = "generic-int8", net: Any = None) -> Decisions:

@@ -69,6 +69,12 @@ def test_onnxruntime_computes_the_same_bits(tmp_path: Path) -> None:
     assert not np.array_equal(outputs(tmp_path / "float.onnx"), ours)
 
 
+def test_results_that_stay_in_float_are_said(tmp_path: Path) -> None:
+    """Nobody tells quantize_static not to round what an integer node writes for a Softmax in float."""
+    found = written("onnxruntime", decided(tmp_path, "softmax1=float"), tmp_path)
+    assert any("results of quantized nodes that stay in float: 'scores'" in str(each) for each in found.missing)
+
+
 def test_overrides_have_an_effect(tmp_path: Path) -> None:
     decisions = decided(tmp_path)
     found = written("onnxruntime", decisions, tmp_path)

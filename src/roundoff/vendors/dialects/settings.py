@@ -183,11 +183,21 @@ def decisions_of(
     made = made or Made()
     names = _original_names({} if made.graph else origins or {})
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
+    # Between an integer node and one meant for float nothing is rounded: in the graph they look like one operation.
+    handed = {
+        node.input[at]
+        for node in precisions.nodes
+        if {names.get(node.name, node.name), node.name} & made.float_between
+        for at in precisions.operands(node)
+        if precisions.seen_at(node, at) is None
+    }
     nodes = []
     for node in precisions.nodes:
         precision = precisions.effective(node)
         if precision.arithmetic == "none":
             continue
+        if handed & set(node.output):
+            precision = replace(precision, output=FLOAT)
         inputs = {at: precisions.dtype(precisions.seen_at(node, at)) for at in precisions.outer_operands(node)}
         outputs = tuple(name for name in node.output if name)
         name = names.get(node.name, node.name)
