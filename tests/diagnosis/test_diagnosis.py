@@ -154,8 +154,8 @@ def test_steps_of_a_repair_are_told_in_a_line_each() -> None:
     found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,), used=24, held_out=8, gain=(7.0, 9.0)))
     lines = shown(found, "repair")
     assert lines[0].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
-    assert lines[1].split() == "kept widen it [free]: SQNR 1.0 -> 9.0 dB".split()
-    assert lines[2].split() == "refused 16 bits: no better".split()
+    assert lines[1].split() == ["kept", "widen", "it", "[free]:", "SQNR", "1.0", "->", "9.0", "dB"]
+    assert lines[2].split() == ["refused", "16", "bits:", "no", "better"]
 
 
 def test_all_findings_are_in_the_csv() -> None:

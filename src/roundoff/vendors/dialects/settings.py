@@ -183,7 +183,7 @@ def decisions_of(
     made = made or Made()
     names = _original_names({} if made.graph else origins or {})
     precisions = NodePrecisions(quantized.float_model, quantized.quantizers)
-    # Between an integer node and one meant for float nothing is rounded: in the graph they look like one operation.
+    # Between an integer node and one meant for float nothing is rounded: in the graph they look like one.
     handed = {
         node.input[at]
         for node in precisions.nodes
