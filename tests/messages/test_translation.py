@@ -9,6 +9,7 @@ import re
 import string
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,13 @@ CHAINED = "{before}{after}"
 SAYS = {"english": 0, "refused": 0, "unsupported_of": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
 
 
-def templates() -> Iterator[tuple[str, str]]:
+@cache
+def templates() -> tuple[tuple[str, str], ...]:
     """Every template that the code says, and where."""
+    return tuple(_templates())
+
+
+def _templates() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in SAYS:

@@ -45,7 +45,8 @@ def test_every_slip_is_named_by_batch_normalization(wanted: Convention) -> None:
     model = normalized_net(lambda pixels: prepared(pixels, wanted))
     pixels = photographs(16, seed=5)
     wrong, shown = 0, []
-    for given in COLOUR:
+    # Every other one, from another start for each that is wanted: all pairs would take a minute.
+    for given in (wanted, *COLOUR[PROPER.index(wanted) % 2 :: 2]):
         feeds = [{"image": each[None]} for each in prepared(pixels, given)]
         found = list(preparation_findings(model, feeds, (), labels=None, threads=1))
         if given is wanted:
@@ -56,7 +57,7 @@ def test_every_slip_is_named_by_batch_normalization(wanted: Convention) -> None:
             shown.append((given.words, text))
             names = [each.words for each in PROPER if each is wanted or alike(each, wanted)]
             assert any(f"expected {name}" in text for name in names), (given.words, text)
-    assert wrong >= 10, shown
+    assert wrong >= 5, shown
 
 
 @pytest.mark.parametrize(
