@@ -22,7 +22,8 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import english
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import EvaluationSamples, evaluator_in, make_run
-from roundoff.run.executors import DaskWorkers, LocalWorkers, usable_cores
+from roundoff.run.executors import DaskWorkers, LocalWorkers
+from roundoff.run.session import available_threads
 from roundoff.search.evaluators import FunctionJudge, JudgeOptions, with_evaluator
 from roundoff.search.judges import ClassJudge, Measure, SignalJudge, TrialJudge, predicted_classes
 
@@ -114,7 +115,7 @@ def _digest(data: DataLike) -> str:
 
 def with_threads(threads: int | None) -> int:
     """Threads that every worker is to use: how samples are put together goes by them."""
-    return usable_cores() if threads is None else threads
+    return available_threads() if threads is None else threads
 
 
 def _shares(count: int, workers: int, *, multiple: int = 1) -> list[slice]:

@@ -20,6 +20,7 @@ from typing import Any
 from roundoff.errors import MissingExtra, RoundoffError
 from roundoff.messages.message import english
 from roundoff.messages.numbers import duration_text
+from roundoff.run.session import available_threads
 
 TRIES = 3
 """So often a piece may lose its worker."""
@@ -67,14 +68,6 @@ def piece_late(limit_s: float) -> PieceFailed:
     return PieceFailed(what, fix=english("allow more with --time-limit, or take fewer samples"), kind="time")
 
 
-def usable_cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
-
-
 @dataclass(slots=True)
 class _WorkPiece:
     future: "Future[Any]"
@@ -93,7 +86,7 @@ class LocalWorkers(Executor):
     """
 
     def __init__(self, workers: int | None = None, *, tries: int = TRIES, limit_s: float | None = None) -> None:
-        self.workers = workers or usable_cores()
+        self.workers = workers or available_threads()
         self._tries, self._limit_s = tries, limit_s
         self._waiting: queue.SimpleQueue[_WorkPiece | None] = queue.SimpleQueue()
         self._closed = False
@@ -236,7 +229,7 @@ class DaskWorkers(Executor):
         self._tries, self._cluster = tries, None
         if address == LOCAL:
             self._cluster = distributed.LocalCluster(
-                n_workers=workers or usable_cores(),
+                n_workers=workers or available_threads(),
                 threads_per_worker=1,
                 dashboard_address=None,
                 silence_logs=50,

@@ -12,7 +12,8 @@ from roundoff.core.document import input_file
 from roundoff.core.files import check_output_directory, output_directory, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.messages.message import english
-from roundoff.run.executors import TRIES, usable_cores
+from roundoff.run.executors import TRIES
+from roundoff.run.session import available_threads
 from roundoff.suite.judging import LAST, GatedUnit, SuiteBaseline, find_baseline, judge_states
 from roundoff.suite.matrix import Suite, load_suite
 from roundoff.suite.page import gate_page, message_text, plan_page, report_page, run_file, run_page
@@ -156,7 +157,7 @@ def plan(
     expected = estimate(states, opened.runs(suite.name))
     judged = judge_states(states, opened)
     found = SuiteResult(suite, states, judged)
-    page = plan_page(suite.name, judged, expected, workers=workers or usable_cores(), store=suite.store)
+    page = plan_page(suite.name, judged, expected, workers=workers or available_threads(), store=suite.store)
     return _outcome(call, found, page, good=True)
 
 
@@ -177,7 +178,7 @@ def status(
     judged = judge_states(states, opened)
     found = SuiteResult(suite, states, judged)
     expected = estimate(states, opened.runs(suite.name))
-    page = plan_page(suite.name, judged, expected, workers=usable_cores(), store=suite.store)
+    page = plan_page(suite.name, judged, expected, workers=available_threads(), store=suite.store)
     return _outcome(call, found, page, good=found.done)
 
 
