@@ -156,7 +156,7 @@ class Coverage:
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
     "one_class", "flat", "lacking", "indices", "tokens", "file",
-    "statistics",
+    "statistics", "unread",
 ]  # fmt: skip
 
 
@@ -174,6 +174,7 @@ class Doubt:
             values of an output differ than is usual, of so few that it may be chance. ``tokens``: the nll of next
             tokens is worse, of so few sequences that it may be chance. ``file``: the quantized file computes
             something else than its quantizers say. ``statistics``: only statistics of tensors were compared.
+            ``unread``: quantizers of a file that could not be read, and the file itself was not run.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.
@@ -194,6 +195,21 @@ Grade = Literal["fine", "lossy", "incomplete", "no_evidence"]
 
 
 @dataclass(frozen=True, slots=True)
+class FlatOutput:
+    """An output, or a part of one, that is left only a few of its values, and hardly varies any more.
+
+    Attributes:
+        name: Its name.
+        before: How many different values it has in float.
+        after: How many are left.
+    """
+
+    name: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
 class Judgement:
     """The one judge's answer, from which every command takes its word.
 
@@ -205,12 +221,14 @@ class Judgement:
         coverage: What it rests on.
         doubts: Why a good grade was refused, or would have been.
         limits: What outputs must keep, in words.
+        flat: Outputs and parts of them that have lost their values, whatever limits they keep.
     """
 
     grade: Grade
     coverage: Coverage
     doubts: tuple[Doubt, ...] = ()
     limits: str = ""
+    flat: tuple[FlatOutput, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def good(self) -> bool:

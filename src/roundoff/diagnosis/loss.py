@@ -15,7 +15,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.interface import OutputPart, joined_slices, output_parts
 from roundoff.measure.classes import index_pair, same_classes
 from roundoff.measure.metrics import ratio_db
-from roundoff.measure.verdicts import load_profile
+from roundoff.measure.verdicts import ValueTally, load_profile
 from roundoff.messages.message import Argument, message
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 
@@ -55,6 +55,7 @@ class Loss:
         samples: Samples that were run.
         by_sample: What each of them adds to the loss, all parts together.
         sums: Energies of signal, candidate and difference of each sample, of shape (samples, 3, parts).
+        flat: Which parts are left only a few of their values, and hardly vary any more.
     """
 
     parts: tuple[str, ...]
@@ -66,6 +67,7 @@ class Loss:
     samples: int = 0
     by_sample: tuple[float, ...] = ()
     sums: Array = field(default_factory=lambda: np.zeros((0, 3, 0)))
+    flat: frozenset[str] = frozenset()
 
     @property
     def ratios(self) -> Array:
@@ -107,7 +109,7 @@ class Loss:
     def agrees(self) -> bool:
         """Whether the worst part keeps the usual thresholds."""
         scores = {"cosine": self.cosine, "relative_euclidean": math.sqrt(float(self.ratios.max(initial=0.0)))}
-        return load_profile("default").holds(scores)
+        return not self.flat.intersection(self.parts) and load_profile("default").holds(scores)
 
     def of_part(self, at: int) -> "Loss":
         """The loss of one part alone."""
@@ -158,17 +160,20 @@ class LossMeter:
     _agreeing: int = 0
     _samples: int = 0
     _sums: list[Array] = field(default_factory=list)
+    _values: list[ValueTally] = field(default_factory=list)
 
     def add(self, reference: Mapping[str, Any], candidate: Mapping[str, Any]) -> None:
         """Take in one sample: outputs by name; one of which no output is finite in float is none."""
         usable = any(np.isfinite(reference[part.output].astype(np.float64)).any() for part in self.parts)
         self._samples += usable
         mine = np.zeros((3, len(self.parts)))
+        self._values = self._values or [ValueTally() for _ in self.parts]
         for at, part in enumerate(self.parts):
             ours, theirs = reference[part.output], candidate[part.output]
             if ours.shape != theirs.shape:
                 mine[2, at] = np.inf
                 continue
+            self._values[at].add(part.of(ours), part.of(theirs))
             ours, theirs = (part.of(each).astype(np.float64).ravel() for each in index_pair(ours, theirs))
             finite = np.isfinite(ours)
             if not finite.all():
@@ -202,6 +207,7 @@ class LossMeter:
             self._samples,
             by_sample=by_sample,
             sums=sums,
+            flat=frozenset(name for name, each in zip(names, self._values, strict=False) if each.lost),
         )
 
 

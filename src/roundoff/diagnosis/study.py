@@ -47,7 +47,7 @@ from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, TaskProof, 
 from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import UNREAD, QuantizedModel
 from roundoff.measure.verdicts import PairedChange
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
@@ -201,6 +201,15 @@ class QuantizationEvidence:
             # Outputs that miss their limits are excused by a metric that keeps its value.
             grade = "fine"
         return replace(found, grade="no_evidence" if grade == "fine" and doubts else grade, doubts=doubts)
+
+
+def _with_unread(judgement: Judgement, quantized: QuantizedModel) -> Judgement:
+    """What is said of a file that was not run itself: what of it could not be read was not judged."""
+    names = [each.node for each in quantized.oddities if each.kind in UNREAD]
+    if not names:
+        return judgement
+    doubts = (*judgement.doubts, Doubt("unread", len(set(names)), name=names[0]))
+    return replace(judgement, grade="no_evidence" if judgement.good else judgement.grade, doubts=doubts)
 
 
 def conclude(evidence: QuantizationEvidence, notebook: Investigation) -> Diagnosis:
@@ -527,6 +536,8 @@ class _QuantizationDiagnosis:
         self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
         self._asked(case)
         self._file(case)
+        if self.file is None or self.file.loss is None:
+            judgement = _with_unread(judgement, self.quantized)
         scores = self._scores(case)
         better, lossy = ideals(case), judgement.grade == "lossy"
         stages = CulpritStages(self.notebook, self.record, self._task(scores), lossy=lossy)

@@ -19,6 +19,8 @@ from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message
 
 OddityKind = Literal["disagreement", "not_represented", "dynamic", "interface", "restored"]
+UNREAD: tuple[OddityKind, ...] = ("not_represented", "disagreement")
+"""What is in the file and not in the quantizers that are run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.classes import IndexCounts, class_count, class_predictions
 from roundoff.measure.inference import mean_interval, paired_probability
-from roundoff.measure.metrics import all_metrics, get_metric
+from roundoff.measure.metrics import all_metrics, get_metric, ratio_db
 from roundoff.messages.message import english
 
 # Thresholds: from the command line, and from the named profiles that ship as data.
@@ -248,8 +248,9 @@ def _share_interval(worse: int, better: int, total: int) -> tuple[float, float]:
 
 # Fewer numbers than these may well be all the same.
 _FEWEST_NUMBERS = 16
-# Fewer rows than these may well be all of one class, and of two classes even more.
-_FEWEST_ROWS, _FEWEST_CLASSES = 10, 3
+# Fewer rows than these may well be all of one class, and of two classes even more; so may rows of which that would
+# happen more often than this, were each class as probable as any other.
+_FEWEST_ROWS, _FEWEST_CLASSES, _BY_CHANCE = 4, 3, 1e-3
 _CLASSIFIER_RANK = 2
 
 
@@ -266,6 +267,7 @@ class SampleSanity:
         self._fed = False
         self._classes: dict[str, set[int]] = {}
         self._class_rows: dict[str, int] = {}
+        self._class_count: dict[str, int] = {}
         self._answers: set[bytes] | None = set()
         self._distinct = False
 
@@ -303,6 +305,7 @@ class SampleSanity:
             if classes is not None and (class_count(each) or _FEWEST_CLASSES) >= _FEWEST_CLASSES:
                 self._classes.setdefault(name, set()).update(classes.tolist())
                 self._class_rows[name] = self._class_rows.get(name, 0) + classes.size
+                self._class_count[name] = class_count(each) or 0
         self._add_answers(arrays, list(outputs.values()))
         return sample not in (*self._inputs[-1:], *self._outputs[-1:])
 
@@ -342,10 +345,9 @@ class SampleSanity:
         # The same input gives the same class: that is said already.
         if len(self._prints) > 1:
             for name, classes in self._classes.items():
-                if len(classes) == 1 and self._class_rows[name] >= _FEWEST_ROWS:
-                    found.append(
-                        Doubt("one_class", self._class_rows[name], self._class_rows[name], str(min(classes)))
-                    )
+                rows = self._class_rows[name]
+                if len(classes) == 1 and _tell_one_class(rows, self._class_count[name]):
+                    found.append(Doubt("one_class", rows, rows, str(min(classes))))
                     break
         return tuple(found)
 
@@ -363,6 +365,13 @@ def _finite(array: Array) -> bool:
     return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
+def _tell_one_class(rows: int, classes: int) -> bool:
+    """Whether so many rows of one class, of so many classes that there are, are no chance; 0 where nobody knows."""
+    if rows < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES:
+        return False
+    return float(classes or _FEWEST_CLASSES) ** (1 - rows) <= _BY_CHANCE
+
+
 def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:
     """The doubt about a network that answers the same whatever it is asked; none where it does not.
 
@@ -371,7 +380,7 @@ def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:
         classes: How many it knows; 0 where nobody knows.
     """
     rows = np.asarray(predicted).ravel()
-    if rows.size < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES or (rows != rows[0]).any():
+    if not _tell_one_class(rows.size, classes) or (rows != rows[0]).any():
         return ()
     return (Doubt("one_class", rows.size, rows.size, str(int(rows[0]))),)
 
@@ -422,6 +431,71 @@ def index_doubts(found: Mapping[str, IndexCounts]) -> tuple[Doubt, ...]:
         for name, each in found.items()
         if each.state == "unclear"
     )
+
+
+# Outputs that hardly vary any more: beside a large mean neither a cosine nor a ratio of energies shows it.
+
+# An output that has lost its values has at most so many; of fewer in float nothing can be said.
+_FEW_VALUES, _MANY_VALUES = 16, 64
+# Counted are at most so many, and looked at first so many: nearly every output has more than a few at once.
+_MOST_COUNTED, _FIRST_LOOK = 1 << 16, 1024
+# What the usual limits allow of an error, here of how much the values vary.
+_OF_VARIATION = 0.15
+# What varies by less than this of its size is the rounding of float32.
+_VARIES = 1e-5
+_EIGHT_BITS = 255
+
+
+class ValueTally:
+    """How many different values an output, or a part of one, has in float and is left.
+
+    It has lost them where only a few are left, the error is more than the usual limits allow of how much the values
+    vary, and 8 bits of its own would have kept them.
+    """
+
+    def __init__(self) -> None:
+        self._open = True
+        self._before, self._after = np.zeros(0), np.zeros(0)
+        self._count, self._mean, self._spread, self._error = 0, 0.0, 0.0, 0.0
+
+    def add(self, ours: Array, theirs: Array) -> None:
+        """Take in one sample: the values in float, and the same of the other network, of one shape."""
+        if not self._open or not ours.size or ours.dtype.kind != "f":
+            return
+        found = theirs.ravel()
+        first = np.union1d(self._after, found[:_FIRST_LOOK])
+        self._after = first if len(first) > _FEW_VALUES else np.union1d(first, found)
+        values = ours.ravel().astype(np.float64)
+        if len(self._after) > _FEW_VALUES or not (np.isfinite(values).all() and np.isfinite(self._after).all()):
+            self._open, self._before = False, np.zeros(0)
+            return
+        if len(self._before) < _MOST_COUNTED:
+            self._before = np.union1d(self._before, values)
+        # Chan, Golub and LeVeque: squares around the mean, of what was seen and of what is new.
+        mean, size = float(values.mean()), values.size
+        apart, total = mean - self._mean, self._count + size
+        self._spread += float(np.square(values - mean).sum()) + apart**2 * self._count * size / total
+        self._mean += apart * size / total
+        self._count = total
+        self._error += float(np.square(values - found).sum())
+
+    @property
+    def lost(self) -> tuple[int, int] | None:
+        """How many different values it has in float, and how many are left; None where they are not lost."""
+        if not self._open or len(self._before) < _MANY_VALUES:
+            return None
+        spread = math.sqrt(self._spread / self._count)
+        reach = float(np.ptp(self._before)) / _EIGHT_BITS / math.sqrt(12)
+        varies = spread > _VARIES * float(np.abs(self._before).max())
+        if not varies or reach > _OF_VARIATION * spread:
+            return None
+        coarse = math.sqrt(self._error / self._count) > _OF_VARIATION * spread
+        return (len(self._before), len(self._after)) if coarse else None
+
+    @property
+    def variation_db(self) -> float:
+        """How much the values vary over the error, in decibels; infinite where there is no error."""
+        return ratio_db(self._spread, self._error)
 
 
 # The grade.

@@ -43,6 +43,9 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
         yield from coverage_lines(judgement.coverage.outputs, other=other)
     if other == "dump" and judgement.coverage.gap is not None:
         yield "", gap_line(judgement.coverage.gap)
+    for index, flat in enumerate(judgement.flat[:_LISTED]):
+        text = translate("coverage.flat", name=short_name(flat.name), count=flat.after, all=flat.before)
+        yield "" if index else translate("coverage.label_flat"), text
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from roundoff.core.coverage import Coverage, Doubt, Judgement, LeftOut, OutputCoverage, Share, Unjudged
+from roundoff.core.coverage import Coverage, Doubt, FlatOutput, Judgement, LeftOut, OutputCoverage, Share, Unjudged
 from roundoff.core.names import shown
 from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.tensors import Array
@@ -18,7 +18,7 @@ from roundoff.graph.shapes import values
 from roundoff.measure.classes import IndexCounts, is_index, same_classes
 from roundoff.measure.metrics import OutputAgreement, Status, TensorScore, score, sqnr_db
 from roundoff.measure.pairs import PairSums, measure_pair
-from roundoff.measure.verdicts import SampleSanity, index_doubts, index_scores, judge
+from roundoff.measure.verdicts import SampleSanity, ValueTally, index_doubts, index_scores, judge
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import decibels_message
 from roundoff.run.bench import Bench, spread
@@ -173,6 +173,9 @@ def _graded(
     if tokens is not None and tokens.doubtful:
         doubts = (*doubts, Doubt("tokens", tokens.tokens))
     judgement = judge(scores, Coverage(_coverage(tallies), samples=covered), doubts=doubts)
+    lost = {tally.name: tally.values.lost for tally in (*tallies, *slices) if tally.judged is not None}
+    flat = tuple(FlatOutput(name, *each) for name, each in lost.items() if each is not None)
+    judgement = replace(judgement, flat=flat)
     if tokens is not None and tokens.lost:
         # Scores of words may be alike by every distance, and the next token is not what it was.
         judgement = replace(judgement, grade="lossy", limits=tokens.limits)
@@ -214,6 +217,7 @@ class _OutputTally:
         self._chance = chance and f"it depends on {chance}, which gives other values in each run"
         self._moments: PairSums | None = None
         self.errors: list[float] = []
+        self.values = ValueTally()
         self._samples = self._rows = self._agreeing = self._differing = 0
         self.indices: IndexCounts | None = None
         self._damaged = False
@@ -241,6 +245,7 @@ class _OutputTally:
             self.indices = (self.indices or IndexCounts()).add(ours, theirs)
         elif ours.dtype.kind == "f":
             self._damaged = self._damaged or bool((np.isfinite(ours) & ~np.isfinite(theirs)).any())
+            self.values.add(ours, theirs)
         if 1 <= ours.ndim <= _CLASSIFIER_RANK and ours.size and self.indices is None:
             agreeing, rows = same_classes(ours, theirs)
             self._rows, self._agreeing = self._rows + rows, self._agreeing + agreeing
@@ -271,7 +276,7 @@ class _OutputTally:
             return None
         if self.indices is not None or self._moments is None:
             return index_scores(self.indices or IndexCounts())
-        return {} if self._damaged else score(self._moments).values
+        return {} if self._damaged or self.values.lost is not None else score(self._moments).values
 
     def result(self) -> OutputAgreement:
         if self._chance:

@@ -14,7 +14,7 @@ from roundoff.graph.shapes import values
 from roundoff.measure.classes import class_count, class_places, class_predictions, is_index
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
-from roundoff.measure.verdicts import label_doubts, one_class
+from roundoff.measure.verdicts import ValueTally, label_doubts, one_class
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
@@ -233,6 +233,7 @@ class SignalJudge:
             mine, other = ([_cut(part, each[at]) for at, part in self._parts] for each in (ours, theirs))
             table = self._meter.measure(mine, other, len(chunk))
             scores = sample_scores(table, [get_metric(self.name)])[:, :, 0]
+            scores = np.fmin(scores, _variation_db(mine, other, len(chunk)))
             found.append(np.clip(np.nan_to_num(scores, nan=_MOST_DB), -_MOST_DB, _MOST_DB).min(axis=1))
         return np.concatenate(found)
 
@@ -255,6 +256,20 @@ class SignalJudge:
     def satisfied(self, float_score: float, score: float) -> None:
         """Nothing: a threshold decides."""
         return
+
+
+def _variation_db(ours: Sequence[Array], theirs: Sequence[Array], count: int) -> Array:
+    """Decibels of what varies in each sample and part that is left only a few of its values; NaN elsewhere."""
+    found = np.full((count, len(ours)), np.nan)
+    for at, pair in enumerate(zip(ours, theirs, strict=True)):
+        if pair[0].shape != pair[1].shape:
+            continue
+        for row, sides in enumerate(zip(*(each.reshape(count, -1) for each in pair), strict=True)):
+            tally = ValueTally()
+            tally.add(*sides)
+            if tally.lost is not None:
+                found[row, at] = tally.variation_db
+    return found
 
 
 def _cut(part: OutputPart, array: Array) -> Array:

@@ -62,31 +62,3 @@ def on_grid(values: Array, step: float) -> bool:
     """Whether values are multiples of a step, as dequantized codes are."""
     places = np.asarray(values, np.float64).ravel() / step
     return float(np.mean(np.abs(places - np.rint(places)) <= _ON_GRID)) >= _MOSTLY
-
-
-_LIMIT = 0.15
-"""What the usual limits allow of an error, relative to what it is the error of (`default` of the profiles)."""
-
-
-def lost_values(own: Array, found: Array, bits: int = 8) -> tuple[int, int] | None:
-    """How many different values a part of a tensor has and is left, because of the step of the whole; or None.
-
-    A part is lost where rounding to that step is more than the usual limits allow of how much its values vary, and
-    a scale of its own would keep within them.
-
-    Args:
-        own: The part in float.
-        found: The same on the device.
-        bits: Width of codes.
-    """
-    values = np.asarray(own, np.float64)
-    levels = np.unique(found)
-    before = np.unique(own).size
-    if values.size < _FEWEST or before < _FEWEST or not (np.isfinite(values).all() and np.isfinite(levels).all()):
-        return None
-    spread = float(values.std())
-    step = float(np.diff(levels).min()) if levels.size > 1 else float(np.abs(levels[0]))
-    joint, alone = (
-        each / math.sqrt(12) > _LIMIT * spread for each in (step, float(np.ptp(values)) / ((1 << bits) - 1))
-    )
-    return (before, levels.size) if joint and not alone else None

@@ -22,8 +22,9 @@ from roundoff.graph.interface import OutputPart, output_parts, outputs
 from roundoff.graph.nodes import attribute, consumers, producers
 from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
+from roundoff.measure.verdicts import ValueTally
 from roundoff.messages.message import Argument, message, short_name
-from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, lost_values, on_grid, shares_scale
+from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, on_grid, shares_scale
 from roundoff.tensors.stored import ToolScale, scales_of
 
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
@@ -311,9 +312,10 @@ def mixed_findings(case: DeviceReplay, accused: frozenset[str]) -> list[Finding]
         sample = case.indices[0]
         exact, found = case.readout.exact(name, sample), case.readout.read(name, sample)
         for part in (each for each in parts if each.output == name and exact.shape == found.shape):
-            left = lost_values(part.of(exact), part.of(found))
-            if left is not None:
-                findings.append(_mixed(case, name, part, left, _joining(name, makers)))
+            values = ValueTally()
+            values.add(part.of(exact), part.of(found))
+            if values.lost is not None:
+                findings.append(_mixed(case, name, part, values.lost, _joining(name, makers)))
     return findings
 
 

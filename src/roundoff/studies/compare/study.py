@@ -33,7 +33,14 @@ from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.pairs import NOTHING as NO_SUMS
 from roundoff.measure.pairs import measure_pair
-from roundoff.measure.verdicts import PROFILE, SampleSanity, ThresholdSet, index_doubts, load_profile
+from roundoff.measure.verdicts import (
+    PROFILE,
+    SampleSanity,
+    ThresholdSet,
+    ValueTally,
+    index_doubts,
+    load_profile,
+)
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 from roundoff.messages.numbers import EXACT_DB, score_text
 from roundoff.studies.compare.difference import (
@@ -46,7 +53,7 @@ from roundoff.studies.compare.difference import (
 )
 from roundoff.studies.compare.pairs import PairMeasurement, SamplePairs, find_samples, measure_pairs, read_pair
 from roundoff.studies.compare.result import Comparison, Role, TensorComparison, Verdict, was_not_read
-from roundoff.tensors.ranges import BOUNDED, FILLED, excess_range, lost_values, shares_scale
+from roundoff.tensors.ranges import BOUNDED, FILLED, excess_range, shares_scale
 from roundoff.tensors.stored import BatchSource, holds_statistics, remarks_of, runs_of, scales_of
 
 if TYPE_CHECKING:
@@ -491,15 +498,14 @@ def _with_lost_parts(
         at = places.get(part.output)
         if at is None or rows[at].passed is not True:
             continue
-        sums = NO_SUMS
+        sums, values = NO_SUMS, ValueTally()
         for sample in job.samples.pairs:
             ours, theirs = read_pair(job.sources, pairs[at], sample)
             if ours.shape == theirs.shape:
                 sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
-        scores = score(sums).values
-        ours, theirs = read_pair(job.sources, pairs[at], job.samples.pairs[0])
-        left = lost_values(part.of(ours), part.of(theirs)) if ours.shape == theirs.shape else None
-        if left is not None and part.axis is not None:
+                values.add(part.of(ours), part.of(theirs))
+        scores, left = score(sums).values, values.lost
+        if left is not None:
             text = message("compare.part_coarse", name=part.source, count=left[1], all=left[0])
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
         elif job.settings.parts and scores and not thresholds.holds(scores):

@@ -178,7 +178,7 @@ def _outputs(report: LayerReport) -> Iterator[_Line]:
     if before is not None and known_db is not None and before.sqnr_db < known_db - _FAR_WORSE_DB:
         part = translate("layers.worst_part", db=decibels_with_unit(before.sqnr_db))
         text = commas(text, part)
-    if report.verdict.agrees is False:
+    if report.verdict.agrees is False and not (report.judgement is not None and report.judgement.flat):
         text = semicolons(text, translate("layers.misses", limits=report.verdict.thresholds))
     yield translate("layers.output") if len(outputs) == 1 else translate("layers.outputs"), text
 

@@ -15,7 +15,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import check_repeatable, hidden_tensors
 from roundoff.graph.load import Model
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import UNREAD, QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.measure.verdicts import ThresholdSet, usual_limits
@@ -64,8 +64,6 @@ from roundoff.studies.layers.result import (
 
 # Values that are this part of a step away from a code are on it but for the last bits.
 _ON_THE_GRID = 1e-3
-# Of what is in the file this is not in the quantizers that were run.
-_UNREAD = ("not_represented", "disagreement")
 _LISTED = 3
 
 
@@ -83,7 +81,7 @@ def with_limits(verdict: LayerVerdict, quantized: QuantizedModel) -> LayerVerdic
     dynamic = len({each.node for each in quantized.oddities if each.kind == "dynamic"})
     if dynamic:
         unjudged.append(message("layers.unjudged_dynamic", count=dynamic))
-    unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in _UNREAD))
+    unread = list(dict.fromkeys(each.text for each in quantized.oddities if each.kind in UNREAD))
     unjudged += unread[:_LISTED]
     if len(unread) > _LISTED:
         unjudged.append(message("layers.unjudged_more", count=len(unread) - _LISTED))
