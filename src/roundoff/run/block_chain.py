@@ -263,6 +263,7 @@ class TensorStore:
         self._parent = folder
         self._folder: ScratchFolder | None = None
         self._held: dict[tuple[int, str], Array] = {}
+        self._paths: dict[tuple[int, str], Path] = {}
         self._lock = Lock()
         self._files = 0
         self.memory_bytes = self.disk_bytes = 0
@@ -284,7 +285,7 @@ class TensorStore:
             elif not needed:
                 return
             else:
-                path = self._next_path()
+                path = self._paths[key] = self._next_path()
                 self.disk_bytes += values.nbytes
         # A view would keep alive what it is a part of, such as all that a session took for a run.
         kept = np.array(values) if in_memory else self._write(path, values)
@@ -299,12 +300,23 @@ class TensorStore:
         """
         return self._held[number, name]
 
+    def drop(self, number: int, name: str) -> None:
+        """Forget a tensor, and delete its file if it has one."""
+        with self._lock:
+            size, path = self._held.pop((number, name)).nbytes, self._paths.pop((number, name), None)
+        if path is None:
+            self.memory_bytes -= size
+        else:
+            self.disk_bytes -= size
+            path.unlink(missing_ok=True)
+
     def __contains__(self, key: tuple[int, str]) -> bool:
         return key in self._held
 
     def close(self) -> None:
         """Forget everything and delete the files."""
         self._held.clear()
+        self._paths.clear()
         self.memory_bytes = self.disk_bytes = 0
         if self._folder is not None:
             self._folder.close()

@@ -11,7 +11,7 @@ import inspect
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -339,20 +339,21 @@ class Subset:
     Attributes:
         samples: All of them.
         indices: Which.
+        names: Their names.
     """
 
     samples: Samples
     indices: tuple[int, ...]
+    names: tuple[str, ...] = field(init=False, compare=False, repr=False)
+
+    def __post_init__(self) -> None:
+        every = self.samples.names
+        object.__setattr__(self, "names", tuple(every[index] for index in self.indices))
 
     @property
     def label(self) -> str:
         """Where they come from."""
         return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Their names."""
-        return tuple(self.samples.names[index] for index in self.indices)
 
     def feed(self, index: int) -> Mapping[str, Array]:
         """The inputs of one of them."""

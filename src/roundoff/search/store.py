@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -187,8 +188,11 @@ def problem_differences(before: Mapping[str, str], now: Mapping[str, str]) -> st
 # Recipes in words for people, and as text by which equal ones are known.
 
 _MOST_NAMED = 3
+# A search asks for the texts of all its recipes again and again.
+_RECIPES_KNOWN = 1024
 
 
+@lru_cache(_RECIPES_KNOWN)
 def recipe_json(recipe: Recipe) -> str:
     """A recipe as JSON; equal recipes give equal texts."""
     return json.dumps(asdict(recipe), sort_keys=True, ensure_ascii=False)

@@ -1,6 +1,6 @@
 """Bias correction: what rounding adds to the mean of each channel is subtracted in the bias."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.draft import MOST_NAMED
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.nodes import attribute
-from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.quantized_model import QuantizedModel, model_hash
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import message, some
 from roundoff.quantize.corrections.layers import QuantizedLayer, SteppedRun, node_by_name, quantized_layers
@@ -161,10 +161,13 @@ class ChannelMean:
     def add(self, values: Array) -> None:
         """Take in the values of one sample."""
         rows = np.moveaxis(values, self._axis, 0).reshape(values.shape[self._axis], -1)
-        fine = np.isfinite(rows)
-        whole = rows.flags.c_contiguous and bool(fine.all())
-        self._sum = self._sum + (rows if whole else np.where(fine, rows, 0)).sum(axis=1, dtype=np.float64)
-        self._count = self._count + np.count_nonzero(fine, axis=1)
+        with np.errstate(all="ignore"):
+            sums, count = rows.sum(axis=1, dtype=np.float64), np.full(len(rows), rows.shape[1])
+        # A sum shows whether all its elements are finite, for much less than a look at each of them.
+        if not rows.flags.c_contiguous or not np.isfinite(sums).all():
+            fine = np.isfinite(rows)
+            sums, count = np.where(fine, rows, 0).sum(axis=1, dtype=np.float64), np.count_nonzero(fine, axis=1)
+        self._sum, self._count = self._sum + sums, self._count + count
         self.rank = values.ndim
 
     @property
@@ -225,18 +228,31 @@ def _walk(task: CorrectionJob, layers: Sequence[QuantizedLayer], biases: BiasCod
 
 
 def _float_means(task: CorrectionJob, layers: Sequence[QuantizedLayer], most: int) -> dict[str, Array]:
-    """The mean of each channel of what layers compute in the float model."""
+    """The mean of each channel of what layers compute in the float model; those of an earlier one are known."""
     context, model = task.context, task.model.float_model
     nodes = node_by_name(model)
     tensors = {layer.node: nodes[layer.last].output[0] for layer in layers}
+    origin, memory = model_hash(model), context.memory
+    keys = {layer.node: f"mean {origin} {most} {tensors[layer.node]} {layer.axis}" for layer in layers}
+    missing = {layer.node: ChannelMean(layer.axis) for layer in layers if keys[layer.node] not in memory}
+    if missing:
+        _observe_means(task, {node: tensors[node] for node in missing}, missing, most=most)
+        memory |= {keys[node]: tally.mean for node, tally in missing.items()}
+    return {node: memory[key] for node, key in keys.items()}
+
+
+def _observe_means(
+    task: CorrectionJob, tensors: Mapping[str, str], tallies: Mapping[str, ChannelMean], *, most: int
+) -> None:
+    """Run the float model, and add to each layer's tally what it computes."""
+    context = task.context
     source = LiveSource(
-        model,
+        task.model.float_model,
         context.samples,
         tensors=sorted(set(tensors.values())),
         max_memory=context.max_memory,
         threads=context.threads,
     )
-    tallies = {layer.node: ChannelMean(layer.axis) for layer in layers}
     chosen = spread(len(context.samples.names), most)
     context.progress.start("means of the float model", len(chosen))
     try:
@@ -247,4 +263,3 @@ def _float_means(task: CorrectionJob, layers: Sequence[QuantizedLayer], most: in
     finally:
         context.progress.finish()
         source.close()
-    return {node: tally.mean for node, tally in tallies.items()}

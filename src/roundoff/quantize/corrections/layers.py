@@ -24,7 +24,7 @@ from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
 from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial
-from roundoff.run.session import open_session
+from roundoff.run.session import interruptible, open_session
 
 _SOURCE, _WEIGHT, _BIAS = 0, 1, 2
 _AXES = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": -1}
@@ -339,8 +339,7 @@ class SteppedRun:
         self._last_use = {name: at for at, node in enumerate(self._nodes) for name in reads(node)}
         self._pending = list(stops)
         self._position = 0
-        self._limit = memory_limit(context.max_memory, share=0.5)
-        self._store = TensorStore(self._limit)
+        self._store = TensorStore(memory_limit(context.max_memory, share=0.5))
         self._held: set[str] = set()
         self._shifts: dict[str, Array] = {}
         for index in self.samples:
@@ -392,14 +391,18 @@ class SteppedRun:
             tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0
         )
         session = open_session(self._blocks.make(block, readings), threads=self._context.threads)
-        kept = TensorStore(self._limit)
-        for index in self.samples:
-            feed = {name: self.read(index, name) for name in block.reads}
-            computed = session.run(feed, sample=self._context.samples.names[index])
-            for name, array in zip(block.writes, computed, strict=True):
-                kept.put(index, name, array)
-            for name in sorted(needed & self._held):
-                kept.put(index, name, self.read(index, name))
-        self._store.close()
-        self._store, self._held = kept, needed
-        self._shifts = {}
+        gone = sorted(self._held - needed)
+
+        def work() -> None:
+            for index in self.samples:
+                feed = {name: self.read(index, name) for name in block.reads}
+                computed = session.run(feed, sample=self._context.samples.names[index])
+                for name, array in zip(block.writes, computed, strict=True):
+                    self._store.put(index, name, array)
+                for name in gone:
+                    self._store.drop(index, name)
+
+        # All samples in one go: handing each to another thread would take as long as a small piece.
+        interruptible(work, stop=session.stop)
+        self._held = needed
+        self._shifts = {name: change for name, change in self._shifts.items() if name in needed}

@@ -6,7 +6,7 @@ weights and activations is expected to leave.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -61,6 +61,21 @@ class NoiseTerm(Protocol):
         ...
 
 
+class SlopePlaces:
+    """Where values are added to a slope; only the channels concerned are touched.
+
+    Args:
+        channels: The channel of each value.
+    """
+
+    def __init__(self, channels: Array) -> None:
+        self._channels, self._places = np.unique(channels.ravel(), return_inverse=True)
+
+    def add(self, slope: Array, values: Array) -> None:
+        """Add a value for each."""
+        slope[self._channels] += np.bincount(self._places, values.ravel(), self._channels.size)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PairedNoise:
     """Noise of values that share one scale, each of which arises between one channel and one other.
@@ -76,6 +91,10 @@ class PairedNoise:
     times: Array
     over: Array
     cost: Array
+    _slopes: tuple[SlopePlaces, SlopePlaces] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_slopes", (SlopePlaces(self.times), SlopePlaces(self.over)))
 
     def add_to(self, logarithms: Array, slope: Array) -> float:
         """See `NoiseTerm`."""
@@ -94,8 +113,9 @@ class PairedNoise:
         if value:
             # Slope by the logarithm of each ratio: its share of the step, less its share of the cost.
             push = 2 * value * (shares / total - costs / cost)
-            slope += np.bincount(self.times.ravel(), push.ravel(), slope.size)
-            slope -= np.bincount(self.over.ravel(), push.ravel(), slope.size)
+            times, over = self._slopes
+            times.add(slope, push)
+            over.add(slope, -push)
         return float(value)
 
 
@@ -120,6 +140,10 @@ class DenseNoise:
     energy: Array
     gain: Array
     per_output: bool
+    _slopes: tuple[SlopePlaces, SlopePlaces] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_slopes", (SlopePlaces(self.inputs), SlopePlaces(self.outputs)))
 
     @staticmethod
     def of(
@@ -148,8 +172,9 @@ class DenseNoise:
             return 0.0
         shares = np.where(alive, costs if self.per_output else costs.sum(), 0.0) / np.where(alive, shared, 1.0)
         towards = 2 * energy * (self.powers.T @ (shares / out**_POWER)) * into**_POWER
-        slope += np.bincount(self.inputs, towards - 2 * value / energy * energies, slope.size)
-        slope += np.bincount(self.outputs, 2 * energy * (costs - shares * by_output), slope.size)
+        inputs, outputs = self._slopes
+        inputs.add(slope, towards - 2 * value / energy * energies)
+        outputs.add(slope, 2 * energy * (costs - shares * by_output))
         return value
 
 
@@ -377,8 +402,10 @@ def weight_noise(
         # Inputs along the first axis, as of a matrix that is multiplied from the right.
         matrix, reads, writes, energy, counts = (each.T for each in (matrix, reads, writes, energy, counts))
     by_row = bool((writes == writes[:, :1]).all())
-    groups = np.unique(np.concatenate([reads, energy.view(np.int64)], axis=1), axis=0, return_inverse=True)[1]
-    groups = groups.reshape(-1)
+    rows = np.concatenate([reads, energy.view(np.int64)], axis=1)
+    groups = np.zeros(len(rows), np.int64)
+    if (rows != rows[:1]).any():
+        groups = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
     if not by_row or (groups.any() and not per_output):
         yield PairedNoise(matrix, reads, writes, unit * taps * energy * counts)
         return

@@ -146,8 +146,7 @@ def group_layers(found: ScalingMap) -> tuple[Group, ...]:
     for layer in found.layers:
         free = _free(found, layer.inputs)
         ties = {_leader(owner, root) for root in free}
-        for root in (*free, *ties):
-            owner[root] = min(ties)
+        owner |= dict.fromkeys((*free, *ties), min(ties, default=FIXED))
     leaders = {root: _leader(owner, root) for root in owner}
     roots: dict[int, list[int]] = defaultdict(list)
     for root in sorted(leaders):
@@ -187,17 +186,16 @@ def magnitudes(weight: Array) -> Array:
 # Putting factors per channel into the constants of a model.
 
 
-def factors_of(found: ScalingMap, channels: Array, factors: Mapping[int, float]) -> Array:
-    """The factor of each channel, float64 of their shape.
+def factor_table(found: ScalingMap, factors: Mapping[int, float]) -> Array:
+    """The factor of every channel, float64 [size].
 
     Args:
         found: The map.
-        channels: Channels.
         factors: Factors of the numbers that stand for channels; 1 where nothing is said.
     """
     table = np.ones(found.size)
     table[list(factors)] = list(factors.values())
-    return np.asarray(table[found.roots(channels)])
+    return np.asarray(table[found.table])
 
 
 def rounded_to_power_of_two(factors: Mapping[int, float]) -> dict[int, float]:
@@ -216,10 +214,10 @@ def rescaled(model: Model, found: ScalingMap, factors: Mapping[int, float]) -> M
     Raises:
         CannotFold: A constant would not be finite, or not fit into one file.
     """
-    draft = Draft(model)
+    draft, table = Draft(model), factor_table(found, factors)
     for (node, position), adjustments in _by_constant(found).items():
         values = draft.constants.value(draft.nodes[node].input[position])
-        change = _change(found, adjustments, factors)
+        change = _change(adjustments, table)
         if np.all(change == 1):
             continue
         with np.errstate(over="ignore"):
@@ -236,13 +234,13 @@ def _by_constant(found: ScalingMap) -> dict[tuple[str, int], list[Adjustment]]:
     return grouped
 
 
-def _change(found: ScalingMap, adjustments: list[Adjustment], factors: Mapping[int, float]) -> Array:
+def _change(adjustments: list[Adjustment], table: Array) -> Array:
     change = np.ones(())
     for each in adjustments:
         if each.times is not None:
-            change = change * factors_of(found, each.times, factors)
+            change = change * table[each.times]
         if each.over is not None:
-            change = change / factors_of(found, each.over, factors)
+            change = change / table[each.over]
     return np.asarray(change)
 
 
@@ -266,9 +264,10 @@ def participants(found: ScalingMap, factors: Mapping[int, float]) -> tuple[Parti
     """
     read: dict[str, Array] = {}
     written: dict[str, Array] = {}
+    table = factor_table(found, factors)
     for each in found.adjustments:
         for channels, side in ((each.times, read), (each.over, written)):
-            values = np.ones(1) if channels is None else factors_of(found, channels, factors).ravel()
+            values = np.ones(1) if channels is None else table[channels].ravel()
             side[each.node] = np.concatenate([side.get(each.node, np.ones(0)), values])
     taken = []
     for node, inputs in read.items():
@@ -371,7 +370,8 @@ def with_channel_limits(
     Returns:
         The model, and the names of the Clips that were given others.
     """
-    limits = {limit.node: limit for limit in found.limits if _differs(found, limit, factors)}
+    table = factor_table(found, factors)
+    limits = {limit.node: limit for limit in found.limits if (table[limit.channels] != 1).any()}
     if not limits:
         return model, ()
     graph = Assembly(model)
@@ -381,13 +381,9 @@ def with_channel_limits(
         copy = graph.copy_node(node)
         if node.name in limits:
             limit = limits[node.name]
-            _split(graph, copy, limit, factors_of(found, limit.channels, factors))
+            _split(graph, copy, limit, table[limit.channels])
     graph.proto.graph.value_info.extend(model.proto.graph.value_info)
     return Model(graph.proto, model.path, inside_bytes(graph.proto)), tuple(limits)
-
-
-def _differs(found: ScalingMap, limit: Limit, factors: Mapping[int, float]) -> bool:
-    return bool((factors_of(found, limit.channels, factors) != 1).any())
 
 
 def _split(graph: Assembly, clip: Any, limit: Limit, factors: Array) -> None:
