@@ -222,7 +222,7 @@ def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it ma
         threads: Threads to use.
         max_memory: Bytes the process may take.
         progress: Told of every sample.
-        ranges_only: Leave out what quantizers do.
+        ranges_only: Leave out energies, and what quantizers do.
 
     Raises:
         BadInput: The samples do not fit the model.
@@ -265,13 +265,16 @@ def _look(array: Array, quantizers: Sequence[Quantizer], axis: int | None, tried
             low, high = _stretched(low, high, ends if np.isfinite(ends).all() else array[np.isfinite(array)])
     else:
         low = high = np.zeros(1, np.float32)
-    energy = channel_sums(np.square(values, dtype=np.float64), axis)
+    energy, nonzero = np.zeros(low.shape), np.zeros(low.shape)
+    if tried:
+        energy = channel_sums(np.square(values, dtype=np.float64), axis)
+        nonzero = np.atleast_1d(np.count_nonzero(values, axis=axes)).astype(np.float64)
     return Observed(
         low=low.astype(np.float64),
         high=high.astype(np.float64),
         axis=axis,
         energy=energy,
-        nonzero=channel_sums((values != 0).astype(np.float64), axis),
+        nonzero=nonzero,
         count=values.size,
         nonfinite=nonfinite,
         damage={each.name: quantize_values(values, each, axis, energy=energy) for each in tried},

@@ -12,7 +12,15 @@ from onnx import TensorProto
 from roundoff.core.tensors import Array, InputSpec, NodeInfo, Topology
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import STANDARD_DOMAINS, by_number, constants, producers, reads, subgraphs
+from roundoff.graph.nodes import (
+    STANDARD_DOMAINS,
+    by_number,
+    constants,
+    initializers,
+    producers,
+    reads,
+    subgraphs,
+)
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message, some
 
@@ -23,8 +31,9 @@ def inputs(model: Model) -> tuple[InputSpec, ...]:
     Raises:
         BadInput: An input is not a tensor.
     """
-    known = constants(model.proto.graph)
-    return tuple(_input_spec(value, model) for value in model.proto.graph.input if value.name not in known)
+    graph = model.proto.graph
+    known = initializers(graph)
+    return tuple(_input_spec(value, model) for value in graph.input if value.name not in known)
 
 
 def _input_spec(value: Any, model: Model) -> InputSpec:

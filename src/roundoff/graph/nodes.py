@@ -37,7 +37,7 @@ def captured(node: Any) -> tuple[str, ...]:
 
 
 def _captured(graph: Any) -> Iterator[str]:
-    inside = {value.name for value in graph.input} | _initializers(graph)
+    inside = {value.name for value in graph.input} | initializers(graph)
     inside.update(name for node in graph.node for name in node.output)
     for node in graph.node:
         yield from (name for name in reads(node) if name not in inside)
@@ -74,12 +74,13 @@ def readers(nodes: Iterable[Any]) -> defaultdict[str, list[Any]]:
 
 def constants(graph: Any) -> frozenset[str]:
     """Tensors whose values are part of the model: initializers and outputs of Constant nodes."""
-    names = _initializers(graph)
+    names = initializers(graph)
     names.update(name for node in graph.node if node.op_type == "Constant" for name in node.output)
     return frozenset(names)
 
 
-def _initializers(graph: Any) -> set[str]:
+def initializers(graph: Any) -> set[str]:
+    """Names of the initializers of a graph."""
     names = {tensor.name for tensor in graph.initializer}
     return names | {tensor.values.name for tensor in graph.sparse_initializer}
 

@@ -4,7 +4,7 @@ import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
@@ -604,11 +604,13 @@ class SwitchedNetwork:
             that are the same up to there.
         cuts: Blocks before which it may be cut, and the number of blocks. Elsewhere something is handed on in
             float, and onnxruntime may compute what is before and behind in one go.
+        steps: What runs between two cuts, as far as it was asked for.
     """
 
     switched: Switched
     states: tuple[int, ...]
     cuts: tuple[int, ...]
+    steps: "dict[range, tuple[_TunedBlock, dict[str, Array]]]" = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -719,7 +721,7 @@ class SwitchedBlocks:
             there = self._live[states[first], number][1]
             self._live[states[first], number] = self._networks, there
         ends = [at for at in network.cuts if at > first]
-        steps = [self._step(range(*ends), network.switched) for ends in pairwise((first, *ends))]
+        steps = [self._step(range(*ends), network) for ends in pairwise((first, *ends))]
 
         def work() -> Mapping[str, Array]:
             now = there
@@ -751,8 +753,13 @@ class SwitchedBlocks:
             self._live[state, number] = self._networks, {name: np.array(array) for name, array in tensors.items()}
             self._bytes += size
 
-    def _step(self, span: range, switched: Switched) -> tuple[_TunedBlock, dict[str, Array]]:
+    def _step(self, span: range, network: SwitchedNetwork) -> tuple[_TunedBlock, dict[str, Array]]:
         """Blocks that run as one, ready to run, and what they are fed beside tensors."""
+        if span not in network.steps:
+            network.steps[span] = self._opened(span, network.switched)
+        return network.steps[span]
+
+    def _opened(self, span: range, switched: Switched) -> tuple[_TunedBlock, dict[str, Array]]:
         inside = [each for index in span for each in switched.inside.get(index, {}).items()]
         chains = {consumer: chain_of(each, switched.by_name) for consumer, each in inside}
         key = span, frozenset((consumer, *map(structure, chain)) for consumer, chain in chains.items())

@@ -200,9 +200,7 @@ class Gram:
 
     def add(self, values: Array) -> None:
         """Take in what the layer reads in one sample."""
-        seen = self._windows(values) if self._convolves else values.reshape(1, -1, values.shape[-1])
-        if seen.shape[1] > self._places:
-            seen = seen[:, np.linspace(0, seen.shape[1] - 1, self._places).round().astype(int)]
+        seen = self._windows(values) if self._convolves else self._some(values.reshape(-1, values.shape[-1]))[None]
         # Products of one sample in float32, twice as fast; their sum over samples in float64.
         finite = np.where(np.isfinite(seen), seen, 0).astype(np.float32)
         if self._counts is None:
@@ -214,15 +212,24 @@ class Gram:
             # The matrices of one row in all groups.
             self.matrix[row::rows] += (finite * weights[..., row, None]).transpose(0, 2, 1) @ finite
 
+    def _some(self, places: Array) -> Array:
+        """Some of the places, evenly spaced, where there are too many."""
+        if len(places) <= self._places:
+            return places
+        return places[np.linspace(0, len(places) - 1, self._places).round().astype(int)]
+
     def _windows(self, values: Array) -> Array:
-        """What every output place reads, [groups, places, length]."""
+        """What output places read, [groups, places, length]."""
         geometry = conv_geometry(self._attributes, values.shape[2:], self._kernel)
         padded = pad_spatial(values, geometry.begins, geometry.ends)
-        parts = np.stack([padded[(slice(None), slice(None), *place)] for _, place in geometry.offsets()], axis=-1)
-        # [N, C, places..., window] -> [groups, N x places, C / groups x window]
-        batch, channels = parts.shape[:2]
-        flat = parts.reshape(batch, self._rows.groups, channels // self._rows.groups, -1, parts.shape[-1])
-        return flat.transpose(1, 0, 3, 2, 4).reshape(self._rows.groups, -1, self._rows.length)
+        parts = [padded[(slice(None), slice(None), *place)] for _, place in geometry.offsets()]
+        batch, channels, *spatial = parts[0].shape
+        count = int(np.prod(spatial))
+        sample, at = np.divmod(self._some(np.arange(batch * count)), max(count, 1))
+        where = (sample, slice(None), *np.unravel_index(at, spatial))
+        # Of each part [places, channels]; all together [places, groups, channels / groups x window].
+        seen = np.stack([part[where] for part in parts], axis=-1)
+        return np.ascontiguousarray(seen.reshape(-1, self._rows.groups, self._rows.length).transpose(1, 0, 2))
 
 
 # Which of a layer's results get past the activation behind it: errors of those that are cut off do not show.

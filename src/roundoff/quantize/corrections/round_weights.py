@@ -36,6 +36,8 @@ _DAMPING = 0.01
 
 _NOTHING = 1e-12
 """Share of an input's energy that is no gain: sums end in other bits."""
+_AT_ONCE = 64
+"""Elements of a row that are rounded before those behind them make up for their errors."""
 _LONGEST_FEEDBACK = 2500
 """Longer rows are only polished: the matrix would have to be inverted, at the third power of their length."""
 
@@ -97,11 +99,17 @@ def _with_feedback(steps: Array, whole: Array, limits: tuple[int, int]) -> Array
         return None
     low, high = (np.clip(side, *limits) for side in (np.floor(steps), np.ceil(steps)))
     left, codes = steps[..., order].copy(), np.empty(steps.shape)
-    for place, at in enumerate(order.tolist()):
-        chosen = np.clip(np.rint(left[..., place]), low[..., at], high[..., at])
-        codes[..., at] = chosen
-        error = (left[..., place] - chosen) / weights[:, None, place, place]
-        left[..., place + 1 :] -= error[..., None] * weights[:, None, place, place + 1 :]
+    for start in range(0, len(order), _AT_ONCE):
+        # What lies beyond learns of the errors of these elements at once, by a matrix product.
+        block = slice(start, start + _AT_ONCE)
+        errors = np.zeros((*steps.shape[:2], len(order[block])))
+        for place, at in enumerate(order[block].tolist(), start):
+            chosen = np.clip(np.rint(left[..., place]), low[..., at], high[..., at])
+            codes[..., at] = chosen
+            error = (left[..., place] - chosen) / weights[:, None, place, place]
+            errors[..., place - start] = error
+            left[..., place + 1 : block.stop] -= error[..., None] * weights[:, None, place, place + 1 : block.stop]
+        left[..., block.stop :] -= errors @ weights[:, block, block.stop :]
     return codes
 
 
