@@ -223,7 +223,7 @@ class Gram:
         geometry = conv_geometry(self._attributes, values.shape[2:], self._kernel)
         padded = pad_spatial(values, geometry.begins, geometry.ends)
         parts = [padded[(slice(None), slice(None), *place)] for _, place in geometry.offsets()]
-        batch, channels, *spatial = parts[0].shape
+        batch, _, *spatial = parts[0].shape
         count = int(np.prod(spatial))
         sample, at = np.divmod(self._some(np.arange(batch * count)), max(count, 1))
         where = (sample, slice(None), *np.unravel_index(at, spatial))
