@@ -1,5 +1,6 @@
 """Bias correction: means are restored, and every form of the model agrees."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.save import save_model
 from roundoff.graph.subgraph import tap
+from roundoff.quantize.corrections import bias_correct
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.steps import Corrected, StepContext, apply_correction, correction_names
 from roundoff.quantize.targets.files import load_target
@@ -130,6 +132,24 @@ def test_integer_hardware_computes_the_same(name: str) -> None:
         feed = context.samples.feed(index)
         expected = run_model(switch_on(quantized.float_model, quantized.quantizers), feed)[0]
         np.testing.assert_allclose(runner.run(feed).values["out"], expected, atol=1.01 * step_size)
+
+
+def test_the_float_network_is_run_once_for_all_that_is_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    quantized, context = quantized_for(net(), "generic-int8")
+    other = replace(quantized, quantizers=tuple(each for each in quantized.quantizers if each.kind != "weight"))
+    alone = apply_correction(step("bias_correct"), other, replace(context, memory={}))
+    apply_correction(step("bias_correct"), quantized, context)
+    monkeypatch.setattr(bias_correct, "LiveSource", None)
+    found = apply_correction(step("bias_correct"), other, context)
+    for ours, theirs in zip(found.model.quantizers, alone.model.quantizers, strict=True):
+        np.testing.assert_array_equal(ours.codes, theirs.codes)
+
+
+def test_values_that_are_not_finite_do_not_count_in_means() -> None:
+    tally = bias_correct.ChannelMean(1)
+    tally.add(np.array([[[1.0, np.inf, 3.0], [np.nan, -np.inf, np.inf]]], np.float32))
+    tally.add(np.array([[[5.0, 3.0, 3.0], [2.0, 4.0, 6.0]]], np.float32))
+    np.testing.assert_array_equal(tally.mean, [3.0, 4.0])
 
 
 def test_a_layer_without_a_bias_is_said_to_have_none() -> None:

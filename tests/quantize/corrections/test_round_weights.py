@@ -62,6 +62,29 @@ def test_errors_of_like_inputs_cancel() -> None:
     assert sorted(found.ravel().tolist()) == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("length", [5, 64, 150])
+def test_errors_are_made_up_for_element_by_element(length: int) -> None:
+    """The textbook form: each element is rounded, and all that are still to come learn of its error."""
+    rng = np.random.default_rng(length)
+    inputs, steps = rng.normal(size=(2, 3 * length, length)), rng.normal(size=(2, 4, length)) * 20
+    whole = inputs.transpose(0, 2, 1) @ inputs
+    found = round_weights._with_feedback(steps, whole, (-30, 30))
+    order = np.argsort(-np.einsum("gkk->k", whole), kind="stable")
+    expected = np.empty(steps.shape)
+    for group in range(2):
+        factor = np.linalg.cholesky(np.linalg.inv(whole[group][np.ix_(order, order)])).T
+        for row in range(4):
+            left = steps[group, row, order].copy()
+            for place, at in enumerate(order):
+                value = steps[group, row, at]
+                low, high = np.clip([np.floor(value), np.ceil(value)], -30, 30)
+                expected[group, row, at] = np.clip(np.rint(left[place]), low, high)
+                error = (left[place] - expected[group, row, at]) / factor[place, place]
+                left[place + 1 :] -= error * factor[place, place + 1 :]
+    assert found is not None
+    np.testing.assert_array_equal(found, expected)
+
+
 def errors(quantized: QuantizedModel, context: StepContext, name: str, weight: np.ndarray) -> float:
     """Squared error of what gets past a node's activation with another weight, on what it reads in a model."""
     model = switch_on(quantized.float_model, quantized.quantizers)

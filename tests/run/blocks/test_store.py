@@ -26,6 +26,18 @@ def test_what_exceeds_the_memory_goes_to_files(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_is_dropped_leaves_memory_and_disk(tmp_path: Path) -> None:
+    with TensorStore(LARGE.nbytes, tmp_path) as store:
+        for number in range(3):
+            store.put(number, "x", LARGE)
+        for number in range(2):
+            store.drop(number, "x")
+        assert (store.memory_bytes, store.disk_bytes) == (0, LARGE.nbytes)
+        assert len(list(tmp_path.rglob("*.bin"))) == 1
+        assert (1, "x") not in store
+        np.testing.assert_array_equal(store.get(2, "x"), LARGE)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int64", "bool", "uint8"])
 def test_types_and_layouts_survive_the_disk(dtype: str, tmp_path: Path) -> None:
     values = (np.arange(30_000).reshape(100, 300) % 3).astype(dtype)[:, ::2].T
