@@ -216,7 +216,7 @@ class Gram:
         """Some of the places, evenly spaced, where there are too many."""
         if len(places) <= self._places:
             return places
-        return places[np.linspace(0, len(places) - 1, self._places).round().astype(int)]
+        return np.asarray(places[np.linspace(0, len(places) - 1, self._places).round().astype(int)])
 
     def _windows(self, values: Array) -> Array:
         """What output places read, [groups, places, length]."""
@@ -224,9 +224,8 @@ class Gram:
         padded = pad_spatial(values, geometry.begins, geometry.ends)
         parts = [padded[(slice(None), slice(None), *place)] for _, place in geometry.offsets()]
         batch, _, *spatial = parts[0].shape
-        count = int(np.prod(spatial))
-        sample, at = np.divmod(self._some(np.arange(batch * count)), max(count, 1))
-        where = (sample, slice(None), *np.unravel_index(at, spatial))
+        sample, *at = np.unravel_index(self._some(np.arange(batch * int(np.prod(spatial)))), (batch, *spatial))
+        where: Any = (sample, slice(None), *at)
         # Of each part [places, channels]; all together [places, groups, channels / groups x window].
         seen = np.stack([part[where] for part in parts], axis=-1)
         return np.ascontiguousarray(seen.reshape(-1, self._rows.groups, self._rows.length).transpose(1, 0, 2))
