@@ -327,25 +327,9 @@ def _check_end(layer: CaffeLayer, net: Net, *, blob: str) -> None:
         )
 
 
-# Layers that are known and yet cannot be converted, and why.
-_UNSETTLED = {"Unpooling3D": english("programs differ in the size of what it gives")}
-
-
 def _check_known(layer: CaffeLayer, net: Net) -> None:
     if brings_data(layer) or converter_of(layer.type) is not None:
         return
-    if layer.type in _UNSETTLED:
-        raise BadInput(
-            english(
-                "{path}, line {line}: layer {name!r} ({type}) is not converted: {why}.",
-                path=net.path,
-                line=layer.line,
-                name=layer.name,
-                type=layer.type,
-                why=_UNSETTLED[layer.type],
-            ),
-            fix=english("teach it as your program has it: roundoff.register_layer(...)"),
-        )
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
         english(
