@@ -198,10 +198,10 @@ def test_yolo3_detection_output(threshold: float, gaussian: int, tmp_path: Path)
     feed["small"] = values(1, 2 * width, 8, 8, seed=2)
     net = NetText({name: array.shape for name, array in feed.items()})
     said = [*(f"biases: {each}" for each in biases), *(f"mask: {each}" for each in mask)]
-    said += [f"anchors_scale: {each}" for each in scales]
+    said += [*(f"anchors_scale: {each}" for each in scales), *["gaussian_box: true"] * gaussian]
     net.add("Yolov3DetectionOutput", "found", list(feed), params=(
         f"yolov3_detection_output_param {{ num_classes: 3 num_box: 2 confidence_threshold: {threshold} "
-        f"nms_threshold: 0.5 mask_group_num: 2 {' '.join(said)} {'gaussian_box: true' * gaussian} }}"))  # fmt: skip
+        f"nms_threshold: 0.5 mask_group_num: 2 {' '.join(said)} }}"))  # fmt: skip
     found = run_all(net.load(tmp_path).model, feed)["found"]
     predictions = []
     for place, grid in enumerate(feed.values()):

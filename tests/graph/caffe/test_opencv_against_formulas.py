@@ -57,7 +57,7 @@ def test_boxes_are_not_cut_at_the_picture_unless_that_is_said(tmp_path: Path) ->
 
 
 def test_the_first_stage_of_two_is_not_read_by_opencv(tmp_path: Path) -> None:
-    """It gives the same with and without RefineDet's two bottoms more; fed what the first stage makes, it agrees."""
+    """It gives the same without RefineDet's two bottoms more; fed what the first stage makes, it agrees."""
     classes = 4
     corner = values(PRIORS, 2, seed=1, low=0, high=0.6)
     prior = np.concatenate([corner, corner + values(PRIORS, 2, seed=2, low=0.1, high=0.4)], axis=1)
@@ -73,9 +73,10 @@ def test_the_first_stage_of_two_is_not_read_by_opencv(tmp_path: Path) -> None:
     }
 
     def net(bottoms: list[str], more: str = "") -> NetText:
-        return NetText({name: feed[name].shape for name in bottoms}).add("DetectionOutput", "found", bottoms, params=(
-            f"detection_output_param {{ num_classes: {classes} keep_top_k: 9 code_type: CENTER_SIZE share_location: true "
-            "background_label_id: 0 "
+        made = NetText({name: feed[name].shape for name in bottoms})
+        return made.add("DetectionOutput", "found", bottoms, params=(
+            f"detection_output_param {{ num_classes: {classes} keep_top_k: 9 code_type: CENTER_SIZE "
+            "share_location: true background_label_id: 0 "
             f"nms_param {{ nms_threshold: 0.45 top_k: 8 }} confidence_threshold: 0.2 {more} }}"))  # fmt: skip
 
     ours, theirs = both(net(list(feed), "objectness_score: 0.4"), tmp_path, feed, "found")

@@ -270,7 +270,7 @@ def test_every_way_to_say_a_window_is_one_window(tmp_path: Path) -> None:
 
 
 def test_unpooling_of_videos_puts_values_back_to_where_pooling_found_them(tmp_path: Path) -> None:
-    """The size is that of what was pooled, which no formula of kernel and stride tells: 5 rows make 3, and 6 do."""
+    """The size is that of what was pooled, which kernel and stride do not tell: 5 rows make 3, and 6 do."""
     data = values(2, 3, 4, 5, 7)
     net = NetText({"data": data.shape})
     said = "kernel_size: 2 kernel_depth: 2 stride: 2 temporal_stride: 2"

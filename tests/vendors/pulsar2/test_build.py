@@ -415,7 +415,7 @@ def test_smoothing_inserts_a_product_where_nothing_takes_the_factors_up(run: Bui
 
 
 def normed_twice(behind: bool) -> Any:
-    """Two products in a residual block, with three loud channels in its norms, which stand behind it or in front."""
+    """Products in a residual block, with three loud channels in its norms, which stand behind it or in front."""
     generator, width = np.random.default_rng(3), 32
     gains = [generator.normal(1, 0.15, width).astype(np.float32) for _ in range(2)]
     for gain in gains:
@@ -445,10 +445,10 @@ def normed_twice(behind: bool) -> Any:
 def test_smoothing_helps_where_norms_have_loud_channels(
     run: Build, tmp_path: Path, *, behind: bool, inserted: int
 ) -> None:
-    """Per-tensor activations of 8 bits, on samples it did not see: a norm that others read too gets a Mul behind it."""
+    """Activations of 8 bits per tensor, on unseen samples: a norm that others read too gets a Mul behind it."""
     save(normed_twice(behind), tmp_path / "net.onnx")
     write_samples(tmp_path / "calib", shape=(1, 8, 32))
-    unseen = [np.random.default_rng(900 + seed).normal(0.2, 1, (1, 8, 32)).astype(np.float32) for seed in range(24)]
+    unseen = np.random.default_rng(900).normal(0.2, 1, (24, 1, 8, 32)).astype(np.float32)
     wanted = np.concatenate([session("net.onnx").run(None, {"tokens": each})[0] for each in unseen])
     noise = []
     for more in ([], [("quant.enable_smooth_quant", None)]):

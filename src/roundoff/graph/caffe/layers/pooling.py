@@ -355,7 +355,7 @@ def _unpool(job: LayerJob) -> None:
 
 @converts("Unpooling", "Unpooling3D")
 def unpooling(job: LayerJob) -> None:
-    """Values put back to where pooling found them, on a plane whose size is given (DeconvNet), or as it was there."""
+    """Values put back to where pooling found them, on planes of a given size or as large as they were."""
     job.check_counts((2,))
     params, (values, places) = job.params("unpooling_param"), job.bottoms
     if params.choice("unpool") != "MAX" or values.shape != places.shape or len(values.shape) not in _POOLED_AXES:

@@ -380,7 +380,7 @@ class ConfigQuantizer:
                 before=before,
                 after=best_of_it,
             )
-        if len(wide) and best == len(tried) - 1:
+        if wide and best == len(tried) - 1:
             said += english("; {count} inserted Mul {count:reads|read} 16 bits", count=len(wide))
         return tried[best], (said,)
 
