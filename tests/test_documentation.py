@@ -14,7 +14,17 @@ from roundoff.cli import main, parse_words
 from roundoff.cli.options import Command
 from roundoff.cli.parser import CommandParser
 from roundoff.demo import model_path
-from tests.documented import ROOT, Typed, clear_output, commands, labels_for, make_folder, table_rows
+from tests.documented import (
+    PAGES,
+    ROOT,
+    Typed,
+    clear_output,
+    commands,
+    fences,
+    labels_for,
+    make_folder,
+    table_rows,
+)
 from tests.documented_scenes import batches_for, set_scene
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -76,7 +86,16 @@ def vendor_parser(words: tuple[str, ...]) -> tuple[argparse.ArgumentParser, list
     return parser, rest
 
 
-@pytest.mark.parametrize("page", TYPED)
+def test_commands_stand_in_blocks_that_are_run() -> None:
+    """A line that begins with our name in a block of another kind would be run by nobody."""
+    for page in PAGES:
+        for kind, block in fences(page):
+            found = re.findall(r"^ *(?:\$ )?roundoff .*", block, re.MULTILINE)
+            assert kind == "console" or not found, f"{page.name}: {found}"
+
+
+# What the page on projects leaves out stands in the project; its commands are run below.
+@pytest.mark.parametrize("page", [page for page in TYPED if page != "project"])
 def test_every_command_of_a_page_is_understood(page: str) -> None:
     for typed in TYPED[page]:
         assert parse_words(typed.words) is not None, typed.words

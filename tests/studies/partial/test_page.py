@@ -46,9 +46,7 @@ def test_the_whole_page() -> None:
 def test_figures_are_rounded_to_the_nearest_and_never_up_to_one(values: list[float]) -> None:
     """By decimal arithmetic on the very values; what is closer to 1 than five digits show is not called 1."""
     found = sweep_of()
-    steps = tuple(
-        replace(step, scores={"cosine": value}) for step, value in zip(found.steps, values, strict=True)
-    )
+    steps = tuple(replace(step, scores={"cosine": value}) for step, value in zip(found.steps, values, strict=True))
     lines = text_of(replace(found, steps=steps)).splitlines()
     start = next(number for number, line in enumerate(lines) if line.startswith("top added"))
     for line, value in zip(lines[start + 1 :], values, strict=False):
