@@ -148,6 +148,44 @@ def test_every_command_of_a_page_runs(
         assert (code == 2) if typed.refused else code in {0, 1}, f"{' '.join(words)}: {told.err}"
 
 
+# Examples in Python that go on from what the reader has; those on the demo's model ran above.
+RUN_ELSEWHERE = {
+    "api": "tests/api/test_pages.py", "python": "tests/api/test_pages.py", "repvgg": "tests/test_tutorials.py",
+    "amct-caffe": "tests/vendors/amct/test_caffe_seed.py", "caffe": "tests/graph/caffe/test_exporting.py",
+    "torch": "tests/test_torch.py, where torch is installed", "self-check": "it measures for a minute; tests/cli",
+}  # fmt: skip
+BEFORE = {
+    "amct": "import numpy as np; import roundoff.vendors.amct.caffe as amct\n"
+    "first = second = np.ones((8, 3, 224, 224), np.float32)",
+    "tune": "import numpy as np; LABELS = np.load('labels.npy')",
+}
+"""What the text of a page says in words in front of an example."""
+
+
+def _other_examples() -> dict[str, list[str]]:
+    found = {
+        page.stem: [block for kind, block in fences(page) if kind == "python" and COMPLETE not in block]
+        for page in PAGES
+    }
+    return {name: blocks for name, blocks in found.items() if blocks and name not in RUN_ELSEWHERE}
+
+
+@pytest.mark.parametrize("page", _other_examples())
+def test_the_other_examples_of_a_page_run(
+    page: str, reader: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from roundoff.graph.caffe import conversion
+
+    monkeypatch.setattr(conversion, "_OWN", type(conversion._OWN)("layer type"))
+    folder = tmp_path / "reader"
+    shutil.copytree(reader, folder)
+    monkeypatch.chdir(folder)
+    set_scene(page, folder)
+    names: dict[str, object] = {"__name__": "example"}
+    for block in (BEFORE.get(page, ""), *_other_examples()[page]):
+        exec(compile(block, page, "exec"), names)  # noqa: S102 - the page's own example
+
+
 # Tables.
 
 
