@@ -70,8 +70,10 @@ def test_it_is_off_in_every_process(given: str | None) -> None:
 def templates() -> Iterator[tuple[str, str]]:
     """Texts in the package that are scripts and load onnxruntime, with where they are."""
     for path in sorted(PACKAGE.rglob("*.py")):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for node in ast.walk(tree):
+        whole = path.read_text(encoding="utf-8")
+        if not any(name in whole for name in LOADING):
+            continue
+        for node in ast.walk(ast.parse(whole)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 text = node.value
                 if any(f"import {name}" in text or f"from {name}" in text for name in LOADING):
