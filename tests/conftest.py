@@ -16,8 +16,8 @@ os.environ["LANGUAGE"] = "C"
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-# Where no bytecode is wanted beside the sources it lies apart: without any, each process that tests start would compile
-# the program, and each that runs tests would rewrite the asserts of all of them, for 12 s.
+# Where no bytecode is wanted beside the sources it lies apart: without any, each process that tests start would
+# compile the program, and each that runs tests would rewrite the asserts of all of them, for 12 s.
 if sys.dont_write_bytecode and sys.pycache_prefix is None:
     sys.dont_write_bytecode = False
     sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / "out" / "bytecode")

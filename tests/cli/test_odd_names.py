@@ -38,9 +38,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_an_odd_name_stays(
-    study: str, case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_odd_name_stays(study: str, case: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Pictures are looked at nowhere here, and drawing each would take most of the time.
     for module in (curves, distributions):
         monkeypatch.setattr(module, "draw", lambda *_, **__: b"\x89PNG")

@@ -112,7 +112,7 @@ _COMPUTING = {
 
 @contextlib.contextmanager
 def _computed_once() -> Iterator[None]:
-    """Let what a case computed in its first view be only shown in the others: no result has a language or a width."""
+    """Compute a case in its first view, only show it in the others: no result has a language or a width."""
     with contextlib.ExitStack() as stack:
         for module, names in _COMPUTING.items():
             for name in names:
