@@ -3,8 +3,6 @@
 import argparse
 import re
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -46,12 +44,13 @@ EXAMPLES = _complete_examples()
 
 
 @pytest.mark.parametrize(("page", "example"), EXAMPLES, ids=[page for page, _ in EXAMPLES])
-def test_an_example_on_the_demo_runs(page: str, example: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", example], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, f"{page}: {done.stderr}"
-    assert done.stdout
+def test_an_example_on_the_demo_runs(
+    page: str, example: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # It knows nothing but what it says itself.
+    exec(compile(example, page, "exec"), {"__name__": "__main__"})  # noqa: S102 - the page's own example
+    assert capsys.readouterr().out
 
 
 def test_every_page_that_speaks_of_python_has_such_an_example() -> None:
