@@ -35,7 +35,17 @@ _TYPES = {
     "softmax": "SoftmaxV2",
     "concat": "ConcatD",
     "sigmoid": "Sigmoid",
+    "flatten": "Flatten",
+    "reshape": "Reshape",
+    "squeeze": "Squeeze",
+    "mean": "GlobalAveragePool",
+    "mul": "Mul",
 }
+_VIEWS = ("flatten", "reshape", "squeeze")
+"""Layers that the device has in its model and does not run: it dumps nothing of them."""
+
+_REMOVED = ("identity", "dropout")
+"""Layers that the compiler leaves out."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,11 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
         "relu": lambda: np.maximum(first, 0),
         "sigmoid": lambda: 1 / (1 + np.exp(-first)),
         "add": lambda: first + inputs[1].astype(np.float64),
+        "mul": lambda: first * inputs[1].astype(np.float64),
         "concat": lambda: np.concatenate([each.astype(np.float64) for each in inputs], axis=1),
+        "mean": lambda: first.mean(axis=(2, 3), keepdims=True),
+        **dict.fromkeys(_VIEWS, lambda: first.reshape(len(first), -1)),
+        **dict.fromkeys(_REMOVED, lambda: first),
     }
     if layer.kind in plain:
         return np.asarray(plain[layer.kind]())
@@ -202,19 +216,33 @@ def make_net(seed: int, framework: Framework = "onnx") -> Net:
     return Net(framework, layers, data)
 
 
-def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False) -> Net:
-    """A network of blocks that are joined channel by channel, with two heads that read one tensor; or turned."""
-    rng = np.random.default_rng(seed)
-    layers: list[Layer] = []
+class _Builder:
+    """A network that grows layer by layer; its layers are named as exporters of a framework name them."""
 
-    def add(kind: str, *reads: str, outputs: int = 0, inputs: int = 0, size: int = 3) -> str:
+    def __init__(self, seed: int, framework: Framework) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.framework: Framework = framework
+        self.layers: list[Layer] = []
+
+    def add(self, kind: str, *reads: str, outputs: int = 0, inputs: int = 0, size: int = 3) -> str:
         shape = (outputs, inputs, size, size) if kind == "conv" else (outputs, inputs)
-        weight = (rng.normal(size=shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32) if outputs else None
-        bias = (rng.normal(size=outputs) * 0.3).astype(np.float32) if outputs else None
-        name = f"{kind}{len(layers)}" if framework == "caffe" else f"/net/{kind}_{len(layers)}"
-        layers.append(Layer(name, kind, reads, weight=weight, bias=bias, pad=size // 2))
+        spread = np.sqrt(2 / np.prod(shape[1:])) if outputs else 0
+        weight = (self.rng.normal(size=shape) * spread).astype(np.float32) if outputs else None
+        bias = (self.rng.normal(size=outputs) * 0.3).astype(np.float32) if outputs else None
+        number = len(self.layers)
+        name = f"{kind}{number}" if self.framework == "caffe" else f"/net/{kind}_{number}"
+        self.layers.append(Layer(name, kind, reads, weight=weight, bias=bias, pad=size // 2))
         return name
 
+    @property
+    def net(self) -> Net:
+        return Net(self.framework, self.layers, self.rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
+
+
+def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False) -> Net:
+    """A network of blocks that are joined channel by channel, with two heads that read one tensor; or turned."""
+    new = _Builder(seed, framework)
+    add = new.add
     now, width = add("relu", add("conv", "data", outputs=12, inputs=3)), 12
     for _ in range(2):
         more = add("relu", add("conv", now, outputs=8, inputs=width))
@@ -225,7 +253,20 @@ def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False
             add(head, add("fc", now, outputs=10, inputs=10 * 8 * 8))
         else:
             add(head, add("conv", now, outputs=5, inputs=10, size=1))
-    return Net(framework, layers, rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
+    return new.net
+
+
+def make_views(seed: int, framework: Framework = "onnx") -> Net:
+    """A network with layers that pass on what they read, some in another shape, and two branches of such."""
+    new = _Builder(seed, framework)
+    add, onnx_only = new.add, framework == "onnx"
+    now = add("relu", add("conv", "data", outputs=12, inputs=3))
+    now = add("identity", now) if onnx_only else now
+    now = add("dropout", add("relu", add("conv", now, outputs=10, inputs=12)))
+    rows = add("dropout", add("squeeze" if onnx_only else "flatten", add("mean", now)))
+    add("sigmoid", add("fc", add("relu", add("fc", rows, outputs=14, inputs=10)), outputs=5, inputs=14))
+    add("softmax", add("fc", add("reshape", now), outputs=7, inputs=10 * 8 * 8))
+    return new.net
 
 
 def quantized(net: Net, *, asymmetric: bool = True) -> Net:
@@ -269,11 +310,15 @@ def write_model_files(net: Net, folder: Path) -> Path:
             f"{blobs[0].shape[-1] if blobs else 0} stride: {layer.stride} pad: {layer.pad} "
             f"group: {layer.groups} }}"
         )
+        product = f"inner_product_param {{ num_output: {len(blobs[0]) if blobs else 0} }}"
         kind, params = {
             "conv": ("Convolution", conv), "relu": ("ReLU", ""), "add": ("Eltwise", ""),
-            "softmax": ("Softmax", ""), "fc": ("InnerProduct", "inner_product_param { num_output: 10 }"),
+            "softmax": ("Softmax", ""), "fc": ("InnerProduct", product),
             "pool": ("Pooling", "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"),
-            "concat": ("Concat", ""), "sigmoid": ("Sigmoid", ""),
+            "concat": ("Concat", ""), "sigmoid": ("Sigmoid", ""), "flatten": ("Flatten", ""),
+            "dropout": ("Dropout", ""), "reshape": ("Reshape", "reshape_param { shape { dim: 0 dim: -1 } }"),
+            "mean": ("Pooling", "pooling_param { pool: AVE global_pooling: true }"),
+            "mul": ("Eltwise", "eltwise_param { operation: PROD }"),
         }[layer.kind]  # fmt: skip
         text.add(kind, layer.name, list(layer.reads), "", params, blobs)
     return text.write(folder)[0]
@@ -291,10 +336,16 @@ def _write_onnx(net: Net, path: Path) -> Path:
             "conv": ("Conv", {"strides": [layer.stride] * 2, "pads": [layer.pad] * 4, "group": layer.groups}),
             "relu": ("Relu", {}), "add": ("Add", {}), "softmax": ("Softmax", {"axis": 1}),
             "fc": ("Gemm", {"transB": 1}), "pool": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-            "concat": ("Concat", {"axis": 1}), "sigmoid": ("Sigmoid", {}),
+            "concat": ("Concat", {"axis": 1}), "sigmoid": ("Sigmoid", {}), "flatten": ("Flatten", {}),
+            "reshape": ("Reshape", {}), "squeeze": ("Squeeze", {}), "identity": ("Identity", {}),
+            "dropout": ("Dropout", {}), "mean": ("GlobalAveragePool", {}), "mul": ("Mul", {}),
         }  # fmt: skip
         kind, more = kinds[layer.kind]
-        if layer.kind == "fc":
+        if layer.kind in ("reshape", "squeeze"):
+            numbers = np.array([0, -1] if layer.kind == "reshape" else [2, 3], np.int64)
+            weights.append(numpy_helper.from_array(numbers, f"{layer.name}.numbers"))
+            names.append(f"{layer.name}.numbers")
+        if layer.kind == "fc" and net.floats[layer.reads[0]].ndim > 2:
             nodes.append(helper.make_node("Flatten", names[:1], [f"{layer.name}.flat"], name=f"{layer.name}_flat"))
             names[0] = f"{layer.name}.flat"
         nodes.append(helper.make_node(kind, names, [layer.name], name=layer.name, **more))
@@ -325,7 +376,7 @@ def write_golden(folder: Path, tensors: Mapping[str, Array]) -> Path:
     """Golden data, one file for each tensor."""
     folder.mkdir(parents=True)
     for place, (name, array) in enumerate(tensors.items()):
-        np.save(folder / f"{name.replace('.', '_').replace('/', '_')}.0.{TIME + place}.npy", array)
+        np.save(folder / f"{_spelled(name)}.0.{TIME + place}.npy", array)
     return folder
 
 
@@ -356,6 +407,9 @@ def steps_of(net: Net, hook: Hook) -> dict[str, Step]:
     for layer in net.layers:
         reads = [now[name] for name in layer.reads]
         inputs = [found[name].values for name in reads]
+        if layer.kind in _REMOVED:
+            now[layer.name] = reads[0]
+            continue
         if layer.name not in net.factors:
             weight, bias = (
                 None if part is None else part.astype(np.float16) for part in (layer.weight, layer.bias)
@@ -444,9 +498,11 @@ def blocked(array: Array, size: int) -> Array:
     return np.ascontiguousarray(padded.reshape(n, -1, size, h, w).transpose(0, 1, 3, 4, 2))
 
 
-def stored(array: Array, *, origin: str = "", block: int | None = None) -> Item:
+def stored(array: Array, *, origin: str = "", block: int | None = None, plain: bool = False) -> Item:
     """A tensor as the device holds it."""
     size = block or (32 if array.dtype == np.int8 else 16)
+    if plain:
+        return item(array, format="NCHW", original=array.shape, origin=origin)
     if array.ndim == 4:
         return item(blocked(array, size), format="NC1HWC0", original=array.shape, origin=origin)
     return item(array, format="ND", original=array.shape, origin=origin)
@@ -455,12 +511,14 @@ def stored(array: Array, *, origin: str = "", block: int | None = None) -> Item:
 def write_npu(
     net: Net, folder: Path, *, fused: bool, hook: Hook = lambda name, values: values, inputs: bool = True,
     constants: bool = False, left_out: Sequence[str] = (), origins: bool = False, block: int | None = None,
+    back: bool = False,
 ) -> tuple[Path, list[Operator]]:  # fmt: skip
     """Run the device: its dump in `folder`, its model beside it; tells the model and its operators."""
     steps = steps_of(net, hook)
     operators = compiled(steps, fused=fused)
     where = {write.name: (each.name, place) for each in operators for place, write in enumerate(each.writes)}
     where["data"] = ("trans", 0)
+    viewed = {each.name: each for each in operators if each.steps[0].kind in _VIEWS}
     folder.mkdir(parents=True)
     image = output(net.data.shape, layout="NCHW")
     ops = [op("data", "Data", outputs=[image])]
@@ -471,6 +529,17 @@ def write_npu(
         kind = _kind(each)
         more = _constants(net, each) if constants else []
         edges = [f"{where[read][0]}:{where[read][1]}" for read in each.reads]
+        if each.name in viewed and back:
+            # What is read in rows is brought out of its blocks before.
+            held, name = steps[each.reads[0]].values, f"trans_{each.name}"
+            about = output(held.shape, layout="NCHW")
+            ops.append(op(name, "TransData", originals=[], inputs=edges[:1], outputs=[about]))
+            when = f"{place}.3.{TIME + place}"
+            write_dump(
+                folder / f"TransData.trans_{_spelled(each.name)}.{when}", [stored(held, plain=True)],
+                [stored(held, block=block)], op_name=name,
+            )  # fmt: skip
+            edges[0] = f"{name}:0"
         for number, _ in enumerate(more):
             ops.append(op(f"dynamic_const_{place}_{number}", "Const", originals=[], outputs=[output((1,))]))
             edges.append(f"dynamic_const_{place}_{number}:0")
@@ -483,17 +552,20 @@ def write_npu(
         ]  # fmt: skip
         names = None if alone else [step.name for step in each.steps]
         ops.append(op(each.name, kind, inputs=edges, originals=names, outputs=outputs))
-        if each.name in left_out:
+        if each.name in left_out or each.name in viewed:
             continue
-        file = each.name.replace("/", "_").replace(".", "_")
         write_dump(
-            folder / f"{kind}.{file}.{place}.3.{TIME + place}",
+            folder / f"{kind}.{_spelled(each.name)}.{place}.3.{TIME + place}",
             [stored(write.values, origin=write.name if origins else "", block=block) for write in each.writes],
             [*(stored(steps[read].values, block=block) for read in each.reads), *more] if inputs else [],
             op_name=each.name,
         )
     ops.append(op("out", "NetOutput", inputs=[f"{operators[-1].name}:0"]))
     return write_model(folder.with_suffix(".json"), *ops), operators
+
+
+def _spelled(name: str) -> str:
+    return name.replace("/", "_").replace(".", "_")
 
 
 def _kind(each: Operator) -> str:

@@ -1,6 +1,7 @@
 """Scales from every file that tells them: record, deploy model, JSON; contradictions, other networks, gaps."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from tests.vendors.ascend.simulated import (
     Framework,
     Net,
     make_net,
+    make_views,
     quantized,
     record_text,
     write_golden,
@@ -160,25 +162,21 @@ def test_packed_scales_hold_floats_below_shifts() -> None:
     np.testing.assert_array_equal(unpacked(scales), scales)
 
 
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
 @pytest.mark.parametrize("fused", [True, False])
-def test_quantization_information_alone_gives_the_same_table(net: Net, tmp_path: Path, fused: bool) -> None:
+@pytest.mark.parametrize(("make", "back"), [(make_net, False), (make_views, False), (make_views, True)])
+def test_quantization_information_alone_gives_the_same_table(
+    tmp_path: Path, make: Callable[[int, Framework], Net], framework: Framework, fused: bool, back: bool
+) -> None:
+    net = quantized(make(11, framework))
+    write_model_files(net, tmp_path)
     files = write_quantized_files(net, tmp_path)
     write_golden(tmp_path / "float", net.floats)
-    model, _ = write_npu(net, tmp_path / "npu", fused=fused)
+    model, _ = write_npu(net, tmp_path / "npu", fused=fused, back=back)
+    words = ["-m", tmp_path / "npu", "-g", tmp_path / "float", "-q", files["info"], "-out"]
     tables = []
     for name, more in (("alone", []), ("both", ["-f", model])):
-        words = [
-            "-m",
-            tmp_path / "npu",
-            "-g",
-            tmp_path / "float",
-            "-q",
-            files["info"],
-            "-out",
-            tmp_path / name,
-            *more,
-        ]
-        main(["ascend", "compare", *map(str, words)])
+        main(["ascend", "compare", *map(str, [*words, tmp_path / name, *more])])
         lines = next((tmp_path / name).glob("result_*.csv")).read_text().splitlines()
         tables.append([line for line in lines if "NetOutput" not in line])
     assert len(tables[0]) > 20

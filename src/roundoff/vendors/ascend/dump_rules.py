@@ -1,12 +1,13 @@
 """The rule that a dump tells by itself, where no JSON of the offline model is given.
 
 Headers name the originals of outputs; the name of a fused operator is those of its parts in a row; and an input is
-the output that holds the same bytes.
+the output that holds the same values. Where their shapes differ, an operator that only reshapes and is never dumped
+lies between, which is the one whose golden tensor holds the same values in the shape that is read.
 """
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,12 +19,14 @@ from roundoff.tensors.ascend_dump.names import logical_op
 from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.folders import (
     Folder,
+    FoundFile,
     Loaded,
     Tensor,
     escaped,
     load_golden,
     load_operator,
     plain_values,
+    way_back,
 )
 from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, group_key, names_quantizer
 
@@ -63,32 +66,94 @@ def parts_of(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Producers:
-    """Which output holds which bytes."""
+    """Which output holds which values: in the same bytes, else in another layout or shape."""
 
-    sizes: set[tuple[int, str]] = field(default_factory=set)
     by_content: dict[bytes, str] = field(default_factory=dict)
+    by_values: dict[bytes, str] = field(default_factory=dict)
+    sizes: set[tuple[int, str]] = field(default_factory=set)
+    unread: dict[tuple[int, str], list[tuple[Sequence[FoundFile], int, str]]] = field(default_factory=dict)
 
-    def add(self, tensor: Tensor, edge: str) -> None:
+    def add(self, files: Sequence[FoundFile], tensor: Tensor, edge: str) -> None:
         self.sizes.add((tensor.about.size, tensor.about.element_type))
         content = _content(tensor)
         if content is not None:
             self.by_content[content] = edge
+            self.unread.setdefault(_count(tensor), []).append((files, tensor.about.index, edge))
 
     def find(self, tensor: Tensor) -> str:
-        if (tensor.about.size, tensor.about.element_type) not in self.sizes:
-            return ""
-        return self.by_content.get(_content(tensor) or b"", "")
+        edge = ""
+        if (tensor.about.size, tensor.about.element_type) in self.sizes:
+            edge = self.by_content.get(_content(tensor) or b"", "")
+        # Values are only put in order where no bytes are the same, and read again for it.
+        for files, index, name in () if edge else self.unread.pop(_count(tensor), ()):
+            self.by_values[_values(load_operator(files, strict=False).outputs[index]) or b""] = name
+        return edge or self.by_values.get(_values(tensor) or b"", "")
 
 
 def _content(tensor: Tensor) -> bytes | None:
     try:
-        values = tensor.values
+        return _digest(tensor.values, tensor.about.element_type, tensor.about.shape)
     except (Unreadable, OSError):
         return None
+
+
+def _count(tensor: Tensor) -> tuple[int, str]:
+    """How many values a tensor has without what its layout fills up, and their type."""
+    try:
+        return math.prod(way_back(tensor).shape), tensor.about.element_type
+    except Unreadable:
+        return -1, ""
+
+
+def _values(tensor: Tensor) -> bytes | None:
+    try:
+        return _digest(plain_values(tensor), tensor.about.element_type)
+    except (Unreadable, OSError):
+        return None
+
+
+def _digest(values: Array, *about: object) -> bytes:
     found = hashlib.blake2b(digest_size=16)
-    found.update(str((tensor.about.element_type, tensor.about.shape)).encode())
-    found.update(values.reshape(-1).view("u1").data)
+    found.update(str(about).encode())
+    found.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
     return found.digest()
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Golden tensors that hold the values of others."""
+
+    golden: Folder | None
+    digests: dict[str, bytes] = field(default_factory=dict)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of an operator's first golden output; None when there is none."""
+        try:
+            return None if self.golden is None else load_golden(self.golden.find(name, 0)[-1]).shape
+        except (NotCompared, Unreadable, OSError):
+            return None
+
+    def find(self, name: str, others: Iterable[str], *, shape: tuple[int, ...] | None = None) -> str:
+        """The first of some operators that writes the values of another one; empty for none.
+
+        Args:
+            name: The other one.
+            others: The operators.
+            shape: The shape in which it does; any by default.
+        """
+        own = self.shape(name)
+        for other in others if own is not None else ():
+            held = self.shape(other)
+            fits = held is not None and (held == shape if shape is not None else math.prod(held) == math.prod(own))
+            if other != name and fits and self._digest(other) == self._digest(name):
+                return other
+        return ""
+
+    def _digest(self, name: str) -> bytes:
+        if name not in self.digests:
+            values = _start(self.golden, name)
+            self.digests[name] = b"" if values is None else _digest(values, values.dtype)
+        return self.digests[name]
 
 
 def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | None = None) -> FusionRule:
@@ -101,10 +166,13 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
     """
     rule = FusionRule()
     names = [operator.name for operator in known]
+    copies = _Copies(golden)
     starts = [operator.name for operator in known if operator.type in ("Input", "Data")]
     if not starts and golden is not None:
-        written = {escaped(name) for operator in known for name in (operator.name, *operator.originals)}
-        starts = [name for key in golden.files if (name := key.rpartition(".")[0]) not in written]
+        written = {escaped(name): name for operator in known for name in (operator.name, *operator.originals)}
+        unknown = [name for key in golden.files if (name := key.rpartition(".")[0]) not in written]
+        # What only passes on what others write may be left out of the quantized model; nobody writes an input.
+        starts = [name for name in unknown if not copies.find(name, written.values())]
     for name in starts:
         rule.input_nodes.append(name)
         _add(rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
@@ -112,6 +180,9 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
     fed = {name: found for name in starts if (found := _start(golden, name)) is not None}
     first: tuple[int, ...] | None = None
     seen = False
+    quantized = {operator.name: operator for operator in known}
+    held = {f"{name}:0": name for name in starts}
+    ran: set[str] = set()
     for op, files in sorted(folder.files.items(), key=lambda entry: entry[1][-1].time):
         try:
             loaded = load_operator(files, strict=False)
@@ -128,12 +199,32 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
             alone = len(starts) == 1 and not seen and tensor.about.index == 0
             if not edge and alone and first in (None, shape):
                 first, edge = shape, f"{starts[0]}:0"
+            before = held.get(edge, "")
+            if before and copies.shape(before) not in (None, shape):
+                waiting = (name for name in names if name not in ran)
+                view = copies.find(before, waiting, shape=shape)
+                if view and view not in rule.group_of:
+                    passed = (OperatorOrigin(view, 0, "ND", shape),)
+                    _add(rule, Operator(0, view, quantized[view].type, (edge,), passed, (view,)))
+                edge = f"{view}:0" if view else edge
             edges.append(edge)
         operator = _operator(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
         _add(rule, operator)
-        for tensor in loaded.outputs:
-            producers.add(tensor, f"{operator.name}:{tensor.about.index}")
+        ran.update(operator.originals)
+        for tensor, origin in zip(loaded.outputs, operator.outputs, strict=True):
+            edge = f"{operator.name}:{tensor.about.index}"
+            producers.add(files, tensor, edge)
+            if kind in _MADE:
+                held[edge] = held.get(edges[0], "") if edges else ""
+            else:
+                held[edge] = _before(quantized.get(origin.name), origin.index) or origin.name
     return rule
+
+
+def _before(operator: Operator | None, index: int | None) -> str:
+    """What an output of the quantized model is in its float original."""
+    outputs = operator.outputs if operator is not None else ()
+    return outputs[index or 0].name if (index or 0) < len(outputs) else ""
 
 
 def _start(golden: Folder | None, name: str) -> Array | None:
