@@ -4,7 +4,7 @@ Everything is computed here with numpy alone, so that nothing of what is under t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -108,12 +108,18 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
 
 @dataclass
 class Net:
-    """A network: layers in order, its input, and how layers of it are quantized."""
+    """A network: layers in order, its input, and how layers of it are quantized: to how many bits, of inputs first."""
 
     framework: Framework
     layers: list[Layer]
     data: Array
     factors: dict[str, tuple[float, int, Array]] = field(default_factory=dict)
+    bits: tuple[int, int] = (8, 8)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest code of an input."""
+        return -(1 << (self.bits[0] - 1)), (1 << (self.bits[0] - 1)) - 1
 
     @property
     def quantized(self) -> list[Layer]:
@@ -141,7 +147,8 @@ class Net:
         scale, _, steps = self.factors[layer.name]
         assert layer.weight is not None
         shape = (-1, *(1,) * (layer.weight.ndim - 1))
-        codes = np.clip(np.rint(layer.weight / steps.reshape(shape)), -128, 127)
+        half = 1 << (self.bits[1] - 1)
+        codes = np.clip(np.rint(layer.weight / steps.reshape(shape)), -half, half - 1)
         bias = np.zeros(len(layer.weight)) if layer.bias is None else layer.bias
         return codes, np.rint(bias / (np.float32(scale) * steps).astype(np.float64))
 
@@ -155,7 +162,7 @@ class Net:
                 values[layer.name] = computed(layer, inputs, layer.weight, layer.bias).astype(np.float32)
                 continue
             scale, offset, steps = self.factors[layer.name]
-            codes = np.clip(np.rint(inputs[0] / np.float32(scale)) + offset, -128, 127) - offset
+            codes = np.clip(np.rint(inputs[0] / np.float32(scale)) + offset, *self.ends) - offset
             values[self.quantizer(layer)] = (codes * np.float32(scale)).astype(np.float32)
             weight, bias = self.codes_of_weights(layer)
             sums = computed(layer, [codes], weight, bias)
@@ -269,17 +276,19 @@ def make_views(seed: int, framework: Framework = "onnx") -> Net:
     return new.net
 
 
-def quantized(net: Net, *, asymmetric: bool = True) -> Net:
+def quantized(net: Net, *, asymmetric: bool = True, bits: tuple[int, int] = (8, 8)) -> Net:
     """The network with the scales that the ranges of its tensors give."""
+    net.bits = bits
+    codes, half = (1 << bits[0]) - 1, (1 << (bits[1] - 1)) - 1
     for layer in net.layers:
         if layer.weight is None:
             continue
         values = net.floats[layer.reads[0]]
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-        scale = (high - low) / 255 if asymmetric else max(high, -low) / 127
-        offset = round(-128 - low / scale) if asymmetric else 0
+        scale = (high - low) / codes if asymmetric else max(high, -low) / net.ends[1]
+        offset = round(net.ends[0] - low / scale) if asymmetric else 0
         peaks = np.abs(layer.weight.reshape(len(layer.weight), -1)).max(axis=1)
-        steps = peaks / 127 if layer.kind == "conv" else np.array([peaks.max() / 127])
+        steps = peaks / half if layer.kind == "conv" else np.array([peaks.max() / half])
         net.factors[layer.name] = (float(f"{scale:.9g}"), int(offset), steps.astype(np.float32))
     return net
 
@@ -287,14 +296,17 @@ def quantized(net: Net, *, asymmetric: bool = True) -> Net:
 # Files of the original.
 
 
-def record_text(factors: Mapping[str, tuple[float, int, Array]]) -> str:
+def record_text(factors: Mapping[str, tuple[float, int, Array]], bits: tuple[int, int] = (8, 8)) -> str:
     """A record file as AMCT writes it."""
     lines = []
+    types = "".join(
+        f'    {part}_type: "INT{width}"\n' for part, width in zip(("act", "wts"), bits, strict=True) if width != 8
+    )
     for name, (scale, offset, steps) in factors.items():
         weights = "".join(f"    scale_w: {float(step):.9g}\n" for step in steps)
         weights += "    offset_w: 0\n" * len(steps)
         lines.append(f'record {{\n  key: "{name}"\n  value {{\n    scale_d: {scale:.9g}\n    offset_d: {offset}\n'
-                     f"{weights}  }}\n}}\n")  # fmt: skip
+                     f"{weights}{types}  }}\n}}\n")  # fmt: skip
     return "".join(lines)
 
 
@@ -363,7 +375,7 @@ def _write_onnx(net: Net, path: Path) -> Path:
 def write_quantized_files(net: Net, folder: Path) -> dict[str, Path]:
     """Record, deploy model and quantization information."""
     record = folder / "record.txt"
-    record.write_text(record_text(net.factors))
+    record.write_text(record_text(net.factors, net.bits))
     prefix = str(folder / "net")
     if net.framework == "onnx":
         amct_onnx.convert_model(str(folder / "net.onnx"), str(record), prefix)
@@ -420,7 +432,7 @@ def steps_of(net: Net, hook: Hook) -> dict[str, Step]:
         scale, offset, steps = net.factors[layer.name]
         quantizer = net.quantizer(layer)
         if quantizer not in found:
-            codes = np.clip(np.rint(inputs[0].astype(np.float32) / np.float32(scale)) + offset, -128, 127)
+            codes = np.clip(np.rint(inputs[0].astype(np.float32) / np.float32(scale)) + offset, *net.ends)
             put(quantizer, "quant", reads, codes.astype(np.int8), layer)
         weight, bias = net.codes_of_weights(layer)
         numbers = found[quantizer].values.astype(np.float64) - offset
@@ -498,8 +510,14 @@ def blocked(array: Array, size: int) -> Array:
     return np.ascontiguousarray(padded.reshape(n, -1, size, h, w).transpose(0, 1, 3, 4, 2))
 
 
-def stored(array: Array, *, origin: str = "", block: int | None = None, plain: bool = False) -> Item:
+def stored(
+    array: Array, *, origin: str = "", block: int | None = None, plain: bool = False, bits: int = 8
+) -> Item:
     """A tensor as the device holds it."""
+    if array.dtype == np.int8 and bits == 4:
+        whole = stored(array, origin=origin, block=block or 64)
+        halves = np.frombuffer(whole.data, np.uint8).reshape(-1, 2) & 15
+        return replace(whole, data=(halves[:, 0] | halves[:, 1] << 4).tobytes(), element_type="INT4")
     size = block or (32 if array.dtype == np.int8 else 16)
     if plain:
         return item(array, format="NCHW", original=array.shape, origin=origin)
@@ -547,7 +565,7 @@ def write_npu(
         outputs = [
             output(write.values.shape, origin="" if alone else write.name, index=None if alone else 0,
                    layout="NCHW" if write.values.ndim == 4 else "ND",
-                   dtype={"int8": "DT_INT8", "int32": "DT_INT32"}.get(write.values.dtype.name, "DT_FLOAT16"))
+                   dtype={"int8": f"DT_INT{net.bits[0]}", "int32": "DT_INT32"}.get(write.values.dtype.name, "DT_FLOAT16"))
             for write in each.writes
         ]  # fmt: skip
         names = None if alone else [step.name for step in each.steps]
@@ -556,8 +574,11 @@ def write_npu(
             continue
         write_dump(
             folder / f"{kind}.{_spelled(each.name)}.{place}.3.{TIME + place}",
-            [stored(write.values, origin=write.name if origins else "", block=block) for write in each.writes],
-            [*(stored(steps[read].values, block=block) for read in each.reads), *more] if inputs else [],
+            [
+                stored(write.values, origin=write.name if origins else "", block=block, bits=net.bits[0])
+                for write in each.writes
+            ],
+            [*(stored(steps[read].values, block=block, bits=net.bits[0]) for read in each.reads), *more] if inputs else [],
             op_name=each.name,
         )
     ops.append(op("out", "NetOutput", inputs=[f"{operators[-1].name}:0"]))
@@ -622,8 +643,9 @@ def _at_a_quantizer(net: Net, fault: str, rng: np.random.Generator) -> Fault:
     layer = net.quantized[int(rng.integers(len(net.quantized)))]
     _, offset, _ = net.factors[layer.name]
     factor = float(rng.choice([0.5, 0.7, 1.4, 2.0]))
-    shift = int(rng.choice([-24, -12, 12, 24]))
-    limit = int(rng.choice([24, 40, 60]))
+    apart = 1 if net.bits[0] == 8 else 12  # few codes are as many as one of few
+    shift = int(rng.choice([-24, -12, 12, 24])) // apart
+    limit = int(rng.choice([24, 40, 60])) // apart
 
     def recoded(_name: str, values: Array) -> Array:
         codes = values.astype(np.float64)
@@ -633,7 +655,7 @@ def _at_a_quantizer(net: Net, fault: str, rng: np.random.Generator) -> Fault:
             codes += shift
         else:
             codes = np.clip(codes, offset - limit, offset + limit)
-        return np.clip(codes, -128, 127).astype(np.int8)
+        return np.clip(codes, *net.ends).astype(np.int8)
 
     return Fault((net.quantizer(layer),), recoded)
 

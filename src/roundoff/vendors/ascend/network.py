@@ -135,7 +135,7 @@ def _compare_operator(job: CompareJob, operator: Operator, names: tuple[str, str
     loaded = _load_mine(job, operator)
     if loaded.sliced:
         job.sliced.add(operator.name)
-    inputs = () if is_dequantizer(operator) else loaded.inputs
+    inputs = () if is_dequantizer(operator, strict=job.strict) else loaded.inputs
     # The vendor compares no codes; here they are decoded.
     outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
     rows: list[Row] = []

@@ -417,6 +417,12 @@ def names_quantizer(op: str) -> bool:
     return QUANT_NAME.search(op) is not None and DEQUANT_NAME.search(op) is None
 
 
-def is_dequantizer(operator: Operator) -> bool:
-    """Whether an operator turns codes into numbers, so that its inputs are codes."""
-    return operator.type == "AscendDequant" or operator.name.endswith(DEQUANTIZERS)
+def is_dequantizer(operator: Operator, *, strict: bool = False) -> bool:
+    """Whether an operator turns sums of codes into numbers, so that its inputs are sums.
+
+    Args:
+        operator: The operator.
+        strict: Take a layer for one, as the vendor does, that is fused with its dequantizer and reads codes.
+    """
+    alone = strict or len(operator.parts) < 2
+    return operator.type == "AscendDequant" or (alone and operator.name.endswith(DEQUANTIZERS))
