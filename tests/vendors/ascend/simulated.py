@@ -19,7 +19,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.nodes import make_model
 from tests.ascend_dumps import TIME, Item, item, write_dump
 from tests.graph.caffe.nets import NetText
-from tests.vendors.ascend.models import op, output, write_model
+from tests.vendors.ascend.models import attr, op, output, write_model
 
 Framework = Literal["onnx", "caffe"]
 Hook = Callable[[str, Array], Array]
@@ -529,7 +529,7 @@ def stored(
 def write_npu(
     net: Net, folder: Path, *, fused: bool, hook: Hook = lambda name, values: values, inputs: bool = True,
     constants: bool = False, left_out: Sequence[str] = (), origins: bool = False, block: int | None = None,
-    back: bool = False,
+    back: bool = False, attributes: bool = False,
 ) -> tuple[Path, list[Operator]]:  # fmt: skip
     """Run the device: its dump in `folder`, its model beside it; tells the model and its operators."""
     steps = steps_of(net, hook)
@@ -569,7 +569,8 @@ def write_npu(
             for write in each.writes
         ]  # fmt: skip
         names = None if alone else [step.name for step in each.steps]
-        ops.append(op(each.name, kind, inputs=edges, originals=names, outputs=outputs))
+        told = _attributes(net, each) if attributes else []
+        ops.append(op(each.name, kind, inputs=edges, originals=names, outputs=outputs, more=told))
         if each.name in left_out or each.name in viewed:
             continue
         write_dump(
@@ -592,6 +593,15 @@ def _spelled(name: str) -> str:
 def _kind(each: Operator) -> str:
     first = each.steps[0]
     return {"quant": "AscendQuant", "dequant": "AscendDequant"}.get(first.kind) or _TYPES[first.kind]
+
+
+def _attributes(net: Net, each: Operator) -> list[dict[str, Any]]:
+    """What the compiler says of a quantizer on its own."""
+    layer = next((one for one in net.quantized if net.quantizer(one) == each.name), None)
+    if layer is None:
+        return []
+    scale, offset, _ = net.factors[layer.name]
+    return [attr("scale", "f", 1 / scale), attr("offset", "f", offset), attr("dst_type", "i", 2)]
 
 
 def _constants(net: Net, each: Operator) -> list[Item]:

@@ -25,7 +25,7 @@ from roundoff.vendors.ascend.network import (
     pair_operators,
     with_inputs_of_slices,
 )
-from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row, chosen_groups, stamp, write_table
+from roundoff.vendors.ascend.rows import NOTHING_RUN, Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
 from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales, same_network
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
@@ -227,9 +227,9 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
 
 
 def _code(outcomes: Sequence[NetworkOutcome], *, strict: bool) -> Code:
-    """The first code that is not fine; operators that are never dumped count only for the vendor."""
+    """The first code that is not fine; operators that need no dump count only for the vendor."""
     for outcome in outcomes:
-        expected = outcome.code is Code.NO_DUMP and all(row.op_type in NEVER_DUMPED for row in outcome.rows)
+        expected = outcome.code is Code.NO_DUMP and all(row.op_type in NOTHING_RUN for row in outcome.rows)
         if outcome.code is not Code.FINE and (strict or not expected):
             return outcome.code
     return Code.FINE
