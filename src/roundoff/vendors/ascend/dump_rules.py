@@ -208,7 +208,7 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
                     _add(rule, Operator(0, view, quantized[view].type, (edge,), passed, (view,)))
                 edge = f"{view}:0" if view else edge
             edges.append(edge)
-        operator = _operator(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
+        operator = operator_of(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
         _add(rule, operator)
         ran.update(operator.originals)
         for tensor, origin in zip(loaded.outputs, operator.outputs, strict=True):
@@ -272,7 +272,18 @@ def _add(rule: FusionRule, operator: Operator) -> None:
     rule.in_order.append(found)
 
 
-def _operator(name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str]) -> Operator:
+def operator_of(
+    name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str] = ()
+) -> Operator:
+    """An operator as its dump tells it: what it was made of, and which original tensors it writes.
+
+    Args:
+        name: Its name.
+        kind: Its type.
+        loaded: Its tensors.
+        names: Names of the original model.
+        edges: Where its inputs come from.
+    """
     parts = parts_of(name, names)
     told = [tensor.about.origin[0] for tensor in loaded.outputs if tensor.about.origin[0]]
     originals = parts or tuple(dict.fromkeys(told))
