@@ -516,7 +516,7 @@ def stored(
     """A tensor as the device holds it."""
     if array.dtype == np.int8 and bits == 4:
         whole = stored(array, origin=origin, block=block or 64)
-        halves = np.frombuffer(whole.data, np.uint8).reshape(-1, 2) & 15
+        halves = np.frombuffer(whole.data + b"\0" * (len(whole.data) % 2), np.uint8).reshape(-1, 2) & 15
         return replace(whole, data=(halves[:, 0] | halves[:, 1] << 4).tobytes(), element_type="INT4")
     size = block or (32 if array.dtype == np.int8 else 16)
     if plain:

@@ -38,6 +38,7 @@ _DTYPES = {
     "FLOAT": "DT_FLOAT",
     "FLOAT16": "DT_FLOAT16",
     "INT8": "DT_INT8",
+    "INT4": "DT_INT4",
     "INT32": "DT_INT32",
     "UINT8": "DT_UINT8",
 }
@@ -304,9 +305,11 @@ def _origin(about: DumpTensor, originals: Sequence[str]) -> OperatorOrigin:
     name, index = about.origin
     dtype = _DTYPES.get(about.element_type, "")
     if not name:
-        codes = about.element_type == "INT8"
-        fitting = [part for part in originals if not codes or names_quantizer(part)]
-        numbers = [part for part in fitting if codes or not names_quantizer(part)]
-        name = (numbers or [""])[-1]
+        # Files spell the dots of names otherwise.
+        spelled = [part for part in originals if part.endswith("_quant") and not part.endswith("_anti_quant")]
+        quantizers = [part for part in originals if names_quantizer(part)] or spelled
+        codes = about.element_type in ("INT8", "INT4")
+        fitting = quantizers if codes else [part for part in originals if part not in quantizers]
+        name = (fitting or spelled or [""])[-1]
     layout = about.format if about.format == "ND" else ""
     return OperatorOrigin(name, index, layout, about.original_shape, dtype)

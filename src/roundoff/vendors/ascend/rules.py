@@ -418,9 +418,8 @@ def names_quantization(op: str) -> bool:
 
 
 def names_quantizer(op: str) -> bool:
-    """Whether an operator's name is that of a quantizer, which makes codes of numbers; files spell dots otherwise."""
-    named = QUANT_NAME.search(op) is not None or (op.endswith("_quant") and not op.endswith("_anti_quant"))
-    return named and DEQUANT_NAME.search(op) is None
+    """Whether an operator's name is that of a quantizer, which makes codes of numbers."""
+    return QUANT_NAME.search(op) is not None and DEQUANT_NAME.search(op) is None
 
 
 def is_dequantizer(operator: Operator, *, strict: bool = False) -> bool:
