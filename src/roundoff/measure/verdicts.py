@@ -366,7 +366,7 @@ def _finite(array: Array) -> bool:
 
 
 def _tell_one_class(rows: int, classes: int) -> bool:
-    """Whether so many rows of one class, of so many classes that there are, are no chance; 0 where nobody knows."""
+    """Whether so many rows of one class, of so many classes, are no chance; 0 where nobody knows how many."""
     if rows < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES:
         return False
     return float(classes or _FEWEST_CLASSES) ** (1 - rows) <= _BY_CHANCE
@@ -449,8 +449,8 @@ _EIGHT_BITS = 255
 class ValueTally:
     """How many different values an output, or a part of one, has in float and is left.
 
-    It has lost them where only a few are left, the error is more than the usual limits allow of how much the values
-    vary, and 8 bits of its own would have kept them.
+    It has lost them where only a few are left, the error is more than the usual limits allow of how much the
+    values vary, and 8 bits of its own would have kept them.
     """
 
     def __init__(self) -> None:
