@@ -108,7 +108,7 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
 
 @dataclass
 class Net:
-    """A network: layers in order, its input, and how layers of it are quantized: to how many bits, of inputs first."""
+    """A network: layers in order, its input, how layers are quantized, and to how many bits, inputs first."""
 
     framework: Framework
     layers: list[Layer]
@@ -536,6 +536,7 @@ def write_npu(
     operators = compiled(steps, fused=fused)
     where = {write.name: (each.name, place) for each in operators for place, write in enumerate(each.writes)}
     where["data"] = ("trans", 0)
+    types = {"int8": f"DT_INT{net.bits[0]}", "int32": "DT_INT32"}
     viewed = {each.name: each for each in operators if each.steps[0].kind in _VIEWS}
     folder.mkdir(parents=True)
     image = output(net.data.shape, layout="NCHW")
@@ -565,7 +566,7 @@ def write_npu(
         outputs = [
             output(write.values.shape, origin="" if alone else write.name, index=None if alone else 0,
                    layout="NCHW" if write.values.ndim == 4 else "ND",
-                   dtype={"int8": f"DT_INT{net.bits[0]}", "int32": "DT_INT32"}.get(write.values.dtype.name, "DT_FLOAT16"))
+                   dtype=types.get(write.values.dtype.name, "DT_FLOAT16"))
             for write in each.writes
         ]  # fmt: skip
         names = None if alone else [step.name for step in each.steps]
@@ -579,7 +580,9 @@ def write_npu(
                 stored(write.values, origin=write.name if origins else "", block=block, bits=net.bits[0])
                 for write in each.writes
             ],
-            [*(stored(steps[read].values, block=block, bits=net.bits[0]) for read in each.reads), *more] if inputs else [],
+            [*(stored(steps[read].values, block=block, bits=net.bits[0]) for read in each.reads), *more]
+            if inputs
+            else [],
             op_name=each.name,
         )
     ops.append(op("out", "NetOutput", inputs=[f"{operators[-1].name}:0"]))

@@ -224,10 +224,10 @@ def test_limits_are_those_of_the_width_that_any_file_tells(
     write_golden(tmp_path / "float", net.floats)
     files = write_quantized_files(quantized(net, bits=(4, 4)), tmp_path)
     write_golden(tmp_path / "fake", net.fakes)
-    words = ("--float", tmp_path / "float", "--fake-quant", tmp_path / "fake", "-q", files["info"], "-out", tmp_path)
+    sides = ("--float", tmp_path / "float", "--fake-quant", tmp_path / "fake")
     for gone in (None, "record", "deploy"):
         if gone is not None:
             files[gone].unlink()
-        code, out = guide(capsys, *words)
+        code, out = guide(capsys, *sides, "-q", files["info"], "-out", tmp_path / "out")
         # Where nothing tells four bits, eight are taken for granted.
         assert (code, "BAD quantization" in out) == ((1, True) if gone == "deploy" else (0, False))

@@ -110,7 +110,7 @@ def dead_channels(found: Array, exact: Array, *, axis: int = 1) -> tuple[int, ..
 
 
 def moved(found: Array, exact: Array) -> int:
-    """By how many codes nearly all codes are off alike, those at the ends aside; rounding moves a few, either way."""
+    """By how many codes nearly all are off alike, those at the ends aside; rounding moves a few, either way."""
     if not found.size:
         return 0
     ends = (found > found.min()) & (found < found.max())

@@ -1,8 +1,8 @@
 """The rule that a dump tells by itself, where no JSON of the offline model is given.
 
 Headers name the originals of outputs; the name of a fused operator is those of its parts in a row; and an input is
-the output that holds the same values. Where their shapes differ, an operator that only reshapes and is never dumped
-lies between, which is the one whose golden tensor holds the same values in the shape that is read.
+the output that holds the same values. Where their shapes differ, an operator that only reshapes lies between and
+is never dumped: that one whose golden tensor holds the same values in the shape that is read.
 """
 
 import hashlib
@@ -143,10 +143,12 @@ class _Copies:
             shape: The shape in which it does; any by default.
         """
         own = self.shape(name)
-        for other in others if own is not None else ():
+        for other in others:
             held = self.shape(other)
-            fits = held is not None and (held == shape if shape is not None else math.prod(held) == math.prod(own))
-            if other != name and fits and self._digest(other) == self._digest(name):
+            if own is None or held is None or other == name:
+                continue
+            fits = held == shape if shape is not None else math.prod(held) == math.prod(own)
+            if fits and self._digest(other) == self._digest(name):
                 return other
         return ""
 
@@ -165,8 +167,6 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         known: Operators of the model that was compiled, from the quantization information.
         golden: Golden data; a tensor there that no operator writes is the model's input.
     """
-    rule = FusionRule()
-    names = [operator.name for operator in known]
     copies = _Copies(golden)
     starts = [operator.name for operator in known if operator.type in ("Input", "Data")]
     if not starts and golden is not None:
@@ -174,52 +174,78 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         unknown = [name for key in golden.files if (name := key.rpartition(".")[0]) not in written]
         # What only passes on what others write may be left out of the quantized model; nobody writes an input.
         starts = [name for name in unknown if not copies.find(name, written.values())]
-    for name in starts:
-        rule.input_nodes.append(name)
-        _add(rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
-    producers = _Producers()
     fed = {name: found for name in starts if (found := _start(golden, name)) is not None}
-    first: tuple[int, ...] | None = None
-    seen = False
-    quantized = {operator.name: operator for operator in known}
-    held = {f"{name}:0": name for name in starts}
-    ran: set[str] = set()
+    making = _RuleInMaking({operator.name: operator for operator in known}, starts, fed, copies)
+    for name in starts:
+        making.rule.input_nodes.append(name)
+        making.held[f"{name}:0"] = name
+        _add(making.rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
     for op, files in sorted(folder.files.items(), key=lambda entry: entry[1][-1].time):
         try:
-            loaded = load_operator(files, strict=False)
+            making.add(op, files, load_operator(files, strict=False))
         except NotCompared:
             continue
+    return making.rule
+
+
+@dataclass(slots=True)
+class _RuleInMaking:
+    """A rule that grows operator by operator, and what is known by then: who wrote what, and what that is."""
+
+    quantized: Mapping[str, Operator]
+    starts: Sequence[str]
+    fed: Mapping[str, Array]
+    copies: _Copies
+    rule: FusionRule = field(default_factory=FusionRule)
+    producers: _Producers = field(default_factory=_Producers)
+    held: dict[str, str] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+    first: tuple[int, ...] | None = None
+    seen: bool = False
+
+    def add(self, op: str, files: Sequence[FoundFile], loaded: Loaded) -> None:
         kind = files[-1].name.op_type if files[-1].name is not None else ""
-        edges = []
-        for tensor in loaded.inputs:
-            edge = producers.find(tensor)
-            shape = tensor.about.original_shape or tensor.about.shape
-            if not edge and (edge := _fed(tensor, fed)):
-                seen = True
-            # What is fed may be changed on the way in: the first that nobody wrote, and others of its shape.
-            alone = len(starts) == 1 and not seen and tensor.about.index == 0
-            if not edge and alone and first in (None, shape):
-                first, edge = shape, f"{starts[0]}:0"
-            before = held.get(edge, "")
-            if before and copies.shape(before) not in (None, shape):
-                waiting = (name for name in names if name not in ran)
-                view = copies.find(before, waiting, shape=shape)
-                if view and view not in rule.group_of:
-                    passed = (OperatorOrigin(view, 0, "ND", shape),)
-                    _add(rule, Operator(0, view, quantized[view].type, (edge,), passed, (view,)))
-                edge = f"{view}:0" if view else edge
-            edges.append(edge)
-        operator = operator_of(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
-        _add(rule, operator)
-        ran.update(operator.originals)
+        edges = [self._viewed(self._edge(tensor), tensor) for tensor in loaded.inputs]
+        name = logical_op(loaded.op_name) or op
+        operator = operator_of(name, kind, loaded, names=list(self.quantized), edges=edges)
+        _add(self.rule, operator)
+        self.ran.update(operator.originals)
         for tensor, origin in zip(loaded.outputs, operator.outputs, strict=True):
             edge = f"{operator.name}:{tensor.about.index}"
-            producers.add(files, tensor, edge)
-            if kind in _MADE:
-                held[edge] = held.get(edges[0], "") if edges else ""
-            else:
-                held[edge] = _before(quantized.get(origin.name), origin.index) or origin.name
-    return rule
+            self.producers.add(files, tensor, edge)
+            # What the compiler made holds what it read.
+            read = self.held.get(edges[0], "") if edges and kind in _MADE else ""
+            self.held[edge] = read or _before(self.quantized.get(origin.name), origin.index) or origin.name
+
+    def _edge(self, tensor: Tensor) -> str:
+        """Where an input comes from; empty when that is not known."""
+        edge = self.producers.find(tensor)
+        if edge:
+            return edge
+        if edge := _fed(tensor, self.fed):
+            self.seen = True
+            return edge
+        # What is fed may be changed on the way in: the first that nobody wrote, and others of its shape.
+        shape = _shape(tensor)
+        if len(self.starts) == 1 and not self.seen and tensor.about.index == 0 and self.first in (None, shape):
+            self.first = shape
+            return f"{self.starts[0]}:0"
+        return ""
+
+    def _viewed(self, edge: str, tensor: Tensor) -> str:
+        """The same through what gives it another shape and was not dumped, which joins the rule."""
+        before, shape = self.held.get(edge, ""), _shape(tensor)
+        if not before or self.copies.shape(before) in (None, shape):
+            return edge
+        view = self.copies.find(before, (name for name in self.quantized if name not in self.ran), shape=shape)
+        if view and view not in self.rule.group_of:
+            passed = (OperatorOrigin(view, 0, "ND", shape),)
+            _add(self.rule, Operator(0, view, self.quantized[view].type, (edge,), passed, (view,)))
+        return f"{view}:0" if view else edge
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.about.original_shape or tensor.about.shape
 
 
 def _before(operator: Operator | None, index: int | None) -> str:

@@ -325,7 +325,7 @@ def _add(rule: FusionRule, found: dict[str, Any], path: Path) -> None:
 
 
 def _scale(attributes: list[dict[str, Any]], kind: str) -> tuple[float, int, int] | None:
-    """Step, zero and width of a quantizer: operators hold one over the step, which a record's own name would not be."""
+    """Step, zero and width of a quantizer: operators hold one over the step, unless it has a record's name."""
     if kind not in QUANTIZER_TYPES:
         return None
     found = {pair.get("key"): _float(pair.get("value")) for pair in attributes}

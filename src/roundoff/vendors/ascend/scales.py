@@ -275,7 +275,7 @@ def _of_record(path: Path) -> _Tables:
 
 
 def widths(files: ScaleFiles) -> set[int]:
-    """Widths of weights and activations that a record names; where there is none, those of activations by the model."""
+    """Widths of weights and activations that a record names; without one, those of activations by the model."""
     if files.record is not None:
         records = read_records(files.record).values()
         return {bits for record in records for part in ("act", "wts") if (bits := record_bits(record, part))}
