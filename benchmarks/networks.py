@@ -177,8 +177,10 @@ def main() -> int:
         exact = None
         for row in rows(network, given.folder, given.steps.split(",")):
             exact = exact or row["score"]
-            share = row["score"] / exact
-            missed = missed or (row["step"] == "tune" and share < KEPT)
+            share = network.kept(exact, row["score"])
+            missed = missed or (
+                row["step"] == "tune" and share < min(KEPT, 1 - float(network.goal.rstrip("%")) / 100)
+            )
             figures = (
                 f"{row['score']:.2f} | {share:.1%} | {row['int8']:.0%} | {row['cpu_s']:.0f} | {row['peak_mb']:.0f}"
             )
