@@ -338,13 +338,13 @@ def _detector(packages: Path, folder: Path) -> Path:
 
 # Speech: a second of it becomes 96 numbers, which should point where they point in float.
 
-FRAMES, BANDS, RATE, HOP, SPEECH_SEARCHED = 76, 32, 16_000, 160, 160
+FRAMES, BANDS, RATE, SPEECH_SEARCHED = 76, 32, 16_000, 160
 
 
 def direction_share(scores: Array, gold: Array) -> float:
     """Cosine of two embeddings."""
     a, b = scores.ravel().astype(np.float64), gold.ravel().astype(np.float64)
-    return float(a @ b / max(np.sqrt((a @ a) * (b @ b)), 1e-12))
+    return float(a @ b) / max(float(np.sqrt((a @ a) * (b @ b))), 1e-12)
 
 
 def _speech(packages: Path, folder: Path) -> Path:
@@ -376,7 +376,7 @@ def _heard(path: Path) -> Array:
     # Averages over a new sample keep what lies above its band from folding back.
     wide = max(1, round(rate / RATE))
     smooth = np.convolve(values, np.full(wide, 1 / wide), mode="same")
-    return np.interp(at, np.arange(len(values)), smooth).astype(np.float32)
+    return np.asarray(np.interp(at, np.arange(len(values)), smooth), np.float32)
 
 
 # No package has a small vision transformer or language model in float: bodies with random weights that have what

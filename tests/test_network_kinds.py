@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 from benchmarks.network_kinds import Network, boxes, boxes_share, fitted_head
 
+from roundoff.core.tensors import Array
 
-def _found(*rows: tuple[float, ...]) -> np.ndarray:
+
+def _found(*rows: tuple[float, ...]) -> Array:
     """What a head says: centre and size of a box, then scores of two classes."""
     return np.array(rows, np.float32).T
 
