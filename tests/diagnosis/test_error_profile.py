@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from roundoff.core.quantizers import fake_quantize
+from roundoff.core.quantizers import Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.error_profile import added_operators, network_score, precisions, repaired_profile
+from roundoff.diagnosis.error_profile import _profile, added_operators, network_score, precisions, repaired_profile
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Diagnosis, Repair
 from roundoff.diagnosis.study import diagnose_quantization
@@ -158,3 +158,12 @@ def test_the_weights_of_layers_that_nobody_accuses_are_drawn_too(
         # Ends are told with six digits: a value on the border of two bins may be in either.
         assert sum(each.counts) == values.size
         assert np.abs(np.cumsum(each.counts) - np.cumsum(counts)).max() <= 2
+
+
+def test_a_range_over_all_numbers_has_a_histogram() -> None:
+    lowest = float(np.finfo(np.float32).min)
+    spec = QuantSpec(bits=8, signed=False, symmetric=False)
+    quantizer = Quantizer("x", "x", "activation", spec, parameters_from_range(lowest, -lowest, spec), ())
+    values = np.array([lowest, -1.0, 1.0, -lowest], np.float32)
+    found = _profile(quantizer, values, np.zeros(0))
+    assert (sum(found.counts), found.counts[0], found.counts[-1]) == (4, 1, 1)

@@ -1,5 +1,6 @@
 """Masks and residual streams of transformers: found where they are planted, and not where they are sound."""
 
+import math
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -181,3 +182,15 @@ def _signals(patches: float) -> list[float]:
 def test_one_token_far_from_the_rest_of_the_stream_is_a_sign_and_a_usual_stream_is_none() -> None:
     assert _signals(2.0) == []
     assert max(_signals(2000.0)) > 20
+
+
+def test_a_mask_of_minus_infinity_that_was_stored_as_nothing_is_named() -> None:
+    model = sharp(transformer(Form("where", value=-math.inf, guarded=True, layers=1)))
+    found = _plain(model, feeds(model, 8))
+    first = found.accused[0]
+    assert (first.cause, first.proven, set(first.nodes)) == ("attention-mask", True, _softmaxes(model))
+    assert "padding, or what comes later, is attended to" in str(first.summary)
+    assert first.evidence["stored"] == 0
+    assert first.measures[0].after > first.measures[0].before + 10
+    assert first.remedy is not None
+    assert first.remedy.cost == "free"

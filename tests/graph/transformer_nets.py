@@ -41,6 +41,13 @@ class Form:
         layers: How many.
         images: Fed features of patches instead of words.
         noise: Seed of the weights.
+        width: Features of a token.
+        heads: Of an attention.
+        tokens: Of a sample.
+        words: How many there are.
+        patch: Pictures are fed and cut into squares of so many pixels; 0 for features of patches.
+        outliers: What two channels get added behind the first layer.
+        head_weights: Weights of a last layer, its bias below them; None without one.
     """
 
     mask: str = "none"
@@ -56,6 +63,18 @@ class Form:
     layers: int = 2
     images: bool = False
     noise: int = 0
+    width: int = WIDTH
+    heads: int = HEADS
+    tokens: int = TOKENS
+    words: int = WORDS
+    patch: int = 0
+    outliers: float = 0.0
+    head_weights: NDArray[np.float32] | None = None
+
+    @property
+    def head(self) -> int:
+        """Features of a head."""
+        return self.width // self.heads
 
 
 class Builder:
@@ -96,22 +115,22 @@ class Builder:
     # Parts
 
     def norm(self, x: str) -> str:
-        gain = self.hold(self.rng.uniform(0.5, 1.5, WIDTH).astype(np.float32), "gain")
+        gain = self.hold(self.rng.uniform(0.5, 1.5, self.form.width).astype(np.float32), "gain")
         match self.form.norm:
             case "fused":
-                return self("LayerNormalization", x, gain, self.weight(WIDTH), axis=-1)
+                return self("LayerNormalization", x, gain, self.weight(self.form.width), axis=-1)
             case "spelled":
                 centred = self("Sub", x, self("ReduceMean", x, axes=[-1]))
                 spread = self("ReduceMean", self("Pow", centred, 2.0), axes=[-1])
                 scaled = self("Div", centred, self("Sqrt", self("Add", spread, 1e-5)))
-                return self("Add", self("Mul", scaled, gain), self.weight(WIDTH))
+                return self("Add", self("Mul", scaled, gain), self.weight(self.form.width))
             case "tensorflow":
                 mean = self("ReduceMean", x, axes=[-1])
                 apart = self("Sub", x, mean)
                 spread = self("ReduceMean", self("Mul", apart, apart), axes=[-1])
                 inverse = self("Reciprocal", self("Sqrt", self("Add", spread, 1e-5)))
                 factor = self("Mul", inverse, gain)
-                shift = self("Sub", self.weight(WIDTH), self("Mul", mean, factor))
+                shift = self("Sub", self.weight(self.form.width), self("Mul", mean, factor))
                 return self("Add", self("Mul", x, factor), shift)
             case "rms_fused":
                 return self("RMSNormalization", x, gain, axis=-1)
@@ -131,13 +150,17 @@ class Builder:
         erf = self("Erf", self("Div", x, math.sqrt(2)))
         return self("Mul", self("Mul", x, self("Add", erf, 1.0)), 0.5)
 
-    def heads(self, x: str, count: int = HEADS) -> str:
-        return self("Transpose", self("Reshape", x, self.ints(0, 0, count, HEAD)), perm=[0, 2, 1, 3])
+    def heads(self, x: str, count: int = 0) -> str:
+        return self(
+            "Transpose",
+            self("Reshape", x, self.ints(0, 0, count or self.form.heads, self.form.head)),
+            perm=[0, 2, 1, 3],
+        )
 
     def turned(self, x: str, cosine: str, sine: str) -> str:
-        half = HEAD // 2
+        half = self.form.head // 2
         first = self("Slice", x, self.ints(0), self.ints(half), self.ints(3))
-        second = self("Slice", x, self.ints(half), self.ints(HEAD), self.ints(3))
+        second = self("Slice", x, self.ints(half), self.ints(self.form.head), self.ints(3))
         turned = self("Concat", self("Neg", second), first, axis=-1)
         return self("Add", self("Mul", x, cosine), self("Mul", turned, sine))
 
@@ -146,7 +169,9 @@ class Builder:
         length = self("Gather", self("Shape", embedded), self.hold(np.int64(1)))
         positions = self("Cast", self("Range", self.hold(np.int64(0)), length, self.hold(np.int64(1))), to=1)
         column = self("Unsqueeze", positions, self.ints(1))
-        turns = self("MatMul", column, self.hold(np.array([[1.0, 0.1, 0.01, 0.001]], np.float32)))
+        half = self.form.head // 2
+        speeds = 10000.0 ** -(np.arange(half) / half)
+        turns = self("MatMul", column, self.hold(speeds[None].astype(np.float32)))
         both = self("Concat", turns, turns, axis=-1)
         return self("Cos", both), self("Sin", both)
 
@@ -159,12 +184,12 @@ class Builder:
             keep = self("Cast", self.over_keys(words), to=TensorProto.FLOAT)
             return self("Sub", self("Mul", scores, keep), self("Mul", self("Sub", 1.0, keep), -form.value))
         if form.mask == "flattened":
-            bias = self.hold(self.rng.normal(size=(1, TOKENS, TOKENS)).astype(np.float32))
-            flat = self("Add", self("Reshape", scores, self.ints(-1, TOKENS, TOKENS)), bias)
-            scores = self("Reshape", flat, self.ints(-1, HEADS, TOKENS, TOKENS))
+            bias = self.hold(self.rng.normal(size=(1, self.form.tokens, self.form.tokens)).astype(np.float32))
+            flat = self("Add", self("Reshape", scores, self.ints(-1, self.form.tokens, self.form.tokens)), bias)
+            scores = self("Reshape", flat, self.ints(-1, self.form.heads, self.form.tokens, self.form.tokens))
         for mask in masks:
             # nn.TransformerEncoder hands the mask itself to its layers: each brings it to its shape.
-            own = self("Reshape", mask, self.ints(-1, 1, 1, TOKENS)) if form.mask == "reshaped" else mask
+            own = self("Reshape", mask, self.ints(-1, 1, 1, self.form.tokens)) if form.mask == "reshaped" else mask
             scores = self("Add", scores, own)
         return scores
 
@@ -172,7 +197,7 @@ class Builder:
         return self("Unsqueeze", self("Unsqueeze", mask, self.ints(1)), self.ints(2))
 
     def causal(self) -> str:
-        upper = np.triu(np.ones((TOKENS, TOKENS), bool), 1)
+        upper = np.triu(np.ones((self.form.tokens, self.form.tokens), bool), 1)
         return self.hold(np.where(upper, np.float32(self.form.value), np.float32(0))[None, None])
 
     def masks(self, mask: str) -> list[str]:  # noqa: C901, PLR0911
@@ -195,59 +220,66 @@ class Builder:
                 row = self("Where", padded, self.hold(value), self.hold(zero))
                 if self.form.mask == "reshaped":
                     return [row]
-                row = self("Reshape", row, self.ints(-1, 1, 1, TOKENS))
-                return [self("Expand", row, self.ints(1, HEADS, 1, 1))]
+                row = self("Reshape", row, self.ints(-1, 1, 1, self.form.tokens))
+                return [self("Expand", row, self.ints(1, self.form.heads, 1, 1))]
             case "causal":
                 return [self.causal()]
             case "two":
                 keep = self("Cast", self.over_keys(mask), to=TensorProto.BOOL)
                 return [self.causal(), self("Where", keep, self.hold(zero), self.hold(value))]
             case "mixed":
-                bias = self.hold(self.rng.normal(size=(1, HEADS, TOKENS, TOKENS)).astype(np.float32) * 3)
+                bias = self.hold(
+                    self.rng.normal(size=(1, self.form.heads, self.form.tokens, self.form.tokens)).astype(
+                        np.float32
+                    )
+                    * 3
+                )
                 keep = self("Cast", self.over_keys(mask), to=TensorProto.BOOL)
                 return [self("Where", keep, bias, self.hold(value))]
             case "fed":
-                return [self.feed("bias", TensorProto.FLOAT, ["b", 1, 1, TOKENS])]
+                return [self.feed("bias", TensorProto.FLOAT, ["b", 1, 1, self.form.tokens])]
         return []
 
     def scaled(self, query: str, key: str) -> tuple[str, str]:
         """Queries and keys; keys transposed."""
         if self.form.scale == "roots":
-            query, key = self("Mul", query, HEAD**-0.25), self("Mul", key, HEAD**-0.25)
+            query, key = self("Mul", query, self.form.head**-0.25), self("Mul", key, self.form.head**-0.25)
         return query, self("Transpose", key, perm=[0, 1, 3, 2])
 
     def scores(self, query: str, key: str) -> str:
         product = self("MatMul", query, key)
         if self.form.scale == "div":
-            return self("Div", product, math.sqrt(HEAD))
+            return self("Div", product, math.sqrt(self.form.head))
         if self.form.scale == "mul":
-            return self("Mul", product, 1 / math.sqrt(HEAD))
+            return self("Mul", product, 1 / math.sqrt(self.form.head))
         if self.form.scale == "heads":
-            return self("Mul", product, self.hold(np.linspace(0.3, 0.4, HEADS, dtype=np.float32)[:, None, None]))
+            return self(
+                "Mul", product, self.hold(np.linspace(0.3, 0.4, self.form.heads, dtype=np.float32)[:, None, None])
+            )
         if self.form.scale == "shape":
             size = self("Gather", self("Shape", query), self.ints(3))
             return self("Mul", product, self("Div", 1.0, self("Sqrt", self("Cast", size, to=1))))
         return product
 
     def keys(self, x: str, angles: tuple[str, str] | None, at: int) -> tuple[str, str]:
-        count = 1 if self.form.shared_keys else HEADS
-        key, value = (self.heads(self.linear(x, WIDTH, count * HEAD), count) for _ in range(2))
+        count = 1 if self.form.shared_keys else self.form.heads
+        key, value = (self.heads(self.linear(x, self.form.width, count * self.form.head), count) for _ in range(2))
         if angles is not None:
             key = self.turned(key, *angles)
         found = []
         for name, made in (("key", key), ("value", value)):
             each = made
             if self.form.cached:
-                past = self.feed(f"past_{name}_{at}", TensorProto.FLOAT, ["b", count, "p", HEAD])
+                past = self.feed(f"past_{name}_{at}", TensorProto.FLOAT, ["b", count, "p", self.form.head])
                 each = self("Concat", past, each, axis=2)
                 self.outputs.append(helper.make_tensor_value_info(each, TensorProto.FLOAT, None))
             if self.form.shared_keys:
-                each = self("Expand", each, self.ints(1, HEADS, 1, 1))
+                each = self("Expand", each, self.ints(1, self.form.heads, 1, 1))
             found.append(each)
         return found[0], found[1]
 
     def attention(self, x: str, masks: list[str], words: str, angles: tuple[str, str] | None, at: int) -> str:
-        query = self.heads(self.linear(x, WIDTH, WIDTH))
+        query = self.heads(self.linear(x, self.form.width, self.form.width))
         if angles is not None:
             query = self.turned(query, *angles)
         key, value = self.keys(x, angles, at)
@@ -256,14 +288,20 @@ class Builder:
         if self.form.guarded:
             weights = self("Where", self("IsNaN", weights), 0.0, weights)
         context = self("Transpose", self("MatMul", weights, value), perm=[0, 2, 1, 3])
-        return self.linear(self("Reshape", context, self.ints(0, 0, WIDTH)), WIDTH, WIDTH)
+        return self.linear(
+            self("Reshape", context, self.ints(0, 0, self.form.width)), self.form.width, self.form.width
+        )
 
     def layer(self, x: str, masks: list[str], words: str, angles: tuple[str, str] | None, at: int) -> str:
         def branch(inner: str) -> str:
             return self.attention(inner, masks, words, angles, at)
 
         def wide(inner: str) -> str:
-            return self.linear(self.activation(self.linear(inner, WIDTH, 2 * WIDTH)), 2 * WIDTH, WIDTH)
+            return self.linear(
+                self.activation(self.linear(inner, self.form.width, 2 * self.form.width)),
+                2 * self.form.width,
+                self.form.width,
+            )
 
         for part in (branch, wide):
             x = self("Add", x, part(self.norm(x))) if self.form.pre_norm else self.norm(self("Add", part(x), x))
@@ -272,16 +310,15 @@ class Builder:
     def network(self) -> Model:
         form = self.form
         if form.images:
-            words = self.feed("patches", TensorProto.FLOAT, ["b", TOKENS, WIDTH])
-            x = self("Add", self.linear(words, WIDTH, WIDTH), self.weight(TOKENS, WIDTH))
+            x = self("Add", self.patches(), self.weight(form.tokens, form.width))
         else:
-            words = self.feed("words", TensorProto.INT64, ["b", TOKENS])
-            x = self("Gather", self.weight(WORDS, WIDTH), words)
+            words = self.feed("words", TensorProto.INT64, ["b", form.tokens])
+            x = self("Gather", self.weight(form.words, form.width), words)
             if not form.rotary:
-                positions = self("Gather", self.weight(TOKENS, WIDTH), self.positions(words))
+                positions = self("Gather", self.weight(form.tokens, form.width), self.positions(words))
                 x = self("Add", x, positions)
         padded = form.mask not in ("none", "causal", "fed")
-        mask = self.feed("mask", TensorProto.INT64, ["b", TOKENS]) if padded else ""
+        mask = self.feed("mask", TensorProto.INT64, ["b", self.form.tokens]) if padded else ""
         # Hugging Face takes positions from the shape of embeddings.
         angles = self.angles(x) if form.rotary else None
         if not form.pre_norm and not form.images:
@@ -289,13 +326,49 @@ class Builder:
         masks = self.masks(mask)
         for at in range(form.layers):
             x = self.layer(x, masks, mask, angles, at)
+            if form.outliers and at == 0:
+                # A few channels that every later norm sees, as trained networks have.
+                x = self(
+                    "Add",
+                    x,
+                    self.hold(
+                        np.where(
+                            np.arange(form.width) % (form.width // 2) == 3, np.float32(form.outliers), 0
+                        ).astype(np.float32)
+                    ),
+                )
         if form.pre_norm:
             x = self.norm(x)
+        if form.head_weights is not None:
+            x = self(
+                "Add",
+                self("MatMul", self.pooled(x), self.hold(form.head_weights[:-1])),
+                self.hold(form.head_weights[-1]),
+            )
         self.outputs.insert(0, helper.make_tensor_value_info(x, TensorProto.FLOAT, None))
         graph = helper.make_graph(self.nodes, "transformer", self.inputs, self.outputs, self.constants)
         opset = 23 if form.norm == "rms_fused" else 17
         proto = make_model(graph, opset=opset)
         return Model(proto, Path("transformer.onnx"), inside_bytes(proto))
+
+    def pooled(self, x: str) -> str:
+        """Of pictures all tokens side by side; words are answered one by one."""
+        form = self.form
+        return self("Reshape", x, self.ints(0, form.tokens * form.width)) if form.images else x
+
+    def patches(self) -> str:
+        form = self.form
+        if not form.patch:
+            return self.linear(
+                self.feed("patches", TensorProto.FLOAT, ["b", form.tokens, form.width]), form.width, form.width
+            )
+        size = form.patch * math.isqrt(form.tokens)
+        picture = self.feed("picture", TensorProto.FLOAT, ["b", 1, size, size])
+        kernel = self.hold(
+            (self.rng.normal(size=(form.width, 1, form.patch, form.patch)) / form.patch).astype(np.float32)
+        )
+        cut = self("Conv", picture, kernel, kernel_shape=[form.patch] * 2, strides=[form.patch] * 2)
+        return self("Transpose", self("Reshape", cut, self.ints(0, form.width, form.tokens)), perm=[0, 2, 1])
 
     def positions(self, words: str) -> str:
         length = self("Gather", self("Shape", words), self.hold(np.int64(1)))

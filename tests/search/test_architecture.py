@@ -1,6 +1,9 @@
 """What a transformer needs is tried as a whole, right after the plain recipe."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
 
 from roundoff.core.plan import Recipe
 from roundoff.core.tensors import Array
@@ -10,6 +13,7 @@ from roundoff.run.capture import read_feed
 from roundoff.search.cost import CostModel
 from roundoff.search.problem import ModelProblem, Ranker
 from roundoff.search.store import TrialJournal
+from tests.graph.test_output_parts import detector
 from tests.graph.transformer_nets import Form, feeds, transformer
 from tests.quantize.transforms.test_clamp_mask import Given
 from tests.search.synthetic import WIDE, FakeJudge, FakeProblem, FakeWorkbench, search
@@ -122,3 +126,13 @@ def test_a_chip_without_more_bits_has_no_wide_stream() -> None:
     narrow, _ = _problem(Form("where"), "tensorrt-like")
     wide = [dtype for dtype in load_target("tensorrt-like").activations if int(dtype[1:]) > 8]
     assert (narrow.with_wide_stream(narrow.base) is None) == (not wide)
+
+
+def test_what_joins_boxes_and_scores_leads_the_ranking(tmp_path: Path) -> None:
+    model, rng = detector(tmp_path / "m.onnx"), np.random.default_rng(2)
+    samples = Given([{"image": rng.normal(size=(1, 3, 4, 4)).astype(np.float32)} for _ in range(4)])
+    quantized = RecipeBuilder(model, samples, load_target("generic-int8")).build(Recipe()).quantized
+    operators = {node.name: node.op_type for node in quantized.float_model.proto.graph.node}
+    first = Ranker(samples).rank(quantized).nodes[:2]
+    # One scale for 640 pixels leaves one code for scores; of both together nothing shows that.
+    assert {operators[name] for name in first} <= {"Concat", "Reshape", "Transpose", "Mul"}

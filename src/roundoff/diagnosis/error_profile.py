@@ -258,7 +258,10 @@ def _profile(quantizer: Quantizer, array: Array, reaches: Array) -> ValueProfile
     (low, high), step = reach(quantizer), quantizer.params.scale
     finite = array[np.isfinite(array)].astype(np.float32, copy=False)
     start, end = min(low, float(finite.min(initial=0.0))), max(high, float(finite.max(initial=0.0)))
-    counts, _ = np.histogram(finite, bins=_BINS, range=(start, end if end > start else start + 1.0))
+    # Edges are of the values' own type, in which a range from the lowest to the largest number has no width.
+    dtype = np.float32 if end - start < float(np.finfo(np.float32).max) / 2 else np.float64
+    edges = (start, end if end > start else start + 1.0)
+    counts, _ = np.histogram(finite.astype(dtype, copy=False), bins=_BINS, range=edges)
     # Values of an activation come without their channels; those of many scales have no code of zero in common.
     told = array.ndim > 1 or step.size == 1
     lost = (fake_quantize(array, quantizer.params, quantizer.spec) == 0) & (array != 0) if told else array[:0]

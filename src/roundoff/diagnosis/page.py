@@ -543,6 +543,8 @@ def _repair(found: Diagnosis) -> Iterator[pages.Block]:
             if least is not None and bound:
                 said = measure_text(replace(measure, after=least), bound=True)
             goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
+            # Of the user's metric what float has on the same samples as the repaired network.
+            goal = next((_number(each.value, measure) for each in repair.scores if each.of == "float"), goal)
             if goal is not None:
                 key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
                 said = translate(key, text=said, value=goal)

@@ -21,6 +21,7 @@ from roundoff.graph.nodes import (
     reads,
     subgraphs,
 )
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, message, some
 
@@ -284,7 +285,7 @@ class OutputPart:
             return array
         place = [slice(None)] * array.ndim
         place[self.axis] = slice(self.start, self.stop)
-        return array[tuple(place)]
+        return np.ascontiguousarray(array[tuple(place)])
 
 
 # What is only moved keeps its parts: as it is, with the axes in another order, or with others joined or split.
@@ -324,6 +325,25 @@ def output_parts(
         axis, pieces = next(iter(cuts.of(name).items()), (None, ()))
         parts += [OutputPart(name, axis, *piece) for piece in pieces] or [OutputPart(name)]
     return parts
+
+
+def parts_of_rows(
+    model: Model, outputs: Mapping[str, tuple[int, ...]], feed: Mapping[str, tuple[int, ...]]
+) -> list[list[OutputPart]]:
+    """What to tell apart at each output; nothing along the axis of samples.
+
+    Args:
+        model: The float model.
+        outputs: The outputs that hold numbers, with the shapes that a sample gives.
+        feed: The shapes of the inputs.
+    """
+    shapes = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
+    found = [output_parts(model, {name: shape}, shapes) for name, shape in outputs.items()]
+    whole = ([OutputPart(name)] for name in outputs)
+    return [
+        parts if all(part.axis != 0 for part in parts) else alone
+        for parts, alone in zip(found, whole, strict=True)
+    ]
 
 
 # A constant factor that differs so much along an axis makes parts, too, as long as they are few.

@@ -8,9 +8,8 @@ import numpy as np
 from roundoff.core.coverage import Doubt
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.interface import OutputPart, output_parts, outputs
+from roundoff.graph.interface import outputs, parts_of_rows
 from roundoff.graph.load import Model
-from roundoff.graph.shapes import values
 from roundoff.measure.classes import class_count, class_places, class_predictions, is_index
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
@@ -211,15 +210,10 @@ class SignalJudge:
         if not self._places:
             what = english("No output of {path} holds float numbers to compare.", path=bench.model.path)
             raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
-        self._parts = [(at, part) for at in self._places for part in self._told_apart(at, first[at].shape)]
-
-    def _told_apart(self, place: int, shape: tuple[int, ...]) -> list[OutputPart]:
-        """What to tell apart of an output; nothing along the axis of samples."""
-        model, name = self.bench.model, outputs(self.bench.model)[place]
-        feed = {key: array.shape for key, array in self.bench.feed(0).items()}
-        shapes = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
-        parts = output_parts(model, {name: shape}, shapes)
-        return parts if all(part.axis != 0 for part in parts) else [OutputPart(name)]
+        feed = {key: array.shape for key, array in bench.feed(0).items()}
+        named = {outputs(bench.model)[at]: first[at].shape for at in self._places}
+        told = parts_of_rows(bench.model, named, feed)
+        self._parts = [(at, part) for at, parts in zip(self._places, told, strict=True) for part in parts]
 
     def float_values(self) -> Array:
         """As many decibels as count."""
@@ -230,7 +224,7 @@ class SignalJudge:
         found = []
         pairs = zip(self._in_float(indices), self.bench.run_together(model, indices), strict=True)
         for (chunk, ours), (_, theirs) in pairs:
-            mine, other = ([_cut(part, each[at]) for at, part in self._parts] for each in (ours, theirs))
+            mine, other = ([part.of(each[at]) for at, part in self._parts] for each in (ours, theirs))
             table = self._meter.measure(mine, other, len(chunk))
             scores = sample_scores(table, [get_metric(self.name)])[:, :, 0]
             scores = np.fmin(scores, _variation_db(mine, other, len(chunk)))
@@ -270,7 +264,3 @@ def _variation_db(ours: Sequence[Array], theirs: Sequence[Array], count: int) ->
             if tally.lost is not None:
                 found[row, at] = tally.variation_db
     return found
-
-
-def _cut(part: OutputPart, array: Array) -> Array:
-    return np.ascontiguousarray(part.of(array)) if part.axis is not None else array

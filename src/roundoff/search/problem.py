@@ -115,6 +115,7 @@ class Ranker:
         settings = SensitivitySettings(
             kinds=("node",),
             metrics=metrics,
+            parts=True,
             samples=_SAMPLES,
             first_samples=_FIRST_SAMPLES,
             top=_LEADING,

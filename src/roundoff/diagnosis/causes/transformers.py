@@ -13,22 +13,24 @@ from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, QuantizationFacts, Suspect
 from roundoff.graph.nodes import producers
-from roundoff.graph.transformers import MASK_LEVEL, Attention
+from roundoff.graph.transformers import MASK_LEVEL, Attention, ScoreOperand
 from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.transforms.clamp_mask import (
     CLAMP_MASK,
+    ScoreRows,
     mask_ranges,
     masked_attentions,
     observe_rows,
     score_ranges,
 )
 
-# Attention masks that share a scale with the scores they are added to, so that all scores become one.
+# Attention masks that share a scale with the scores they are added to, so that all scores become one; and masks
+# that their own quantizer does not reach, so that padding is attended to.
 
 
 @dataclass(frozen=True, slots=True)
 class MaskedScores:
-    """Quantizers whose range reaches down to a mask, and what scores need instead.
+    """Quantizers whose range reaches down to a mask, or not far enough, and what is needed instead.
 
     Attributes:
         suspect: They, as one.
@@ -38,6 +40,7 @@ class MaskedScores:
         scores: Where scores lie that are not masked.
         step: The coarsest of their steps.
         attentions: How many attentions they belong to.
+        stored: What is left of masks that were lost; None where they set the scale.
     """
 
     suspect: Suspect
@@ -47,6 +50,7 @@ class MaskedScores:
     scores: tuple[float, float]
     step: float
     attentions: int
+    stored: float | None
 
     def fixes(self, case: Case) -> Fixes:
         """The same bits over the scores that matter; a mask saturates."""
@@ -66,40 +70,56 @@ def masked_scores(case: Case) -> MaskedScores | None:
 
 def _masked_scores(case: Case) -> MaskedScores | None:
     model = case.facts.quantized.float_model
-    wide = {
-        each.name: each
+    single = [
+        each
         for each in case.facts.quantizers.values()
-        if each.kind == "activation" and each.params.scale.size == 1 and reach(each)[0] <= MASK_LEVEL
-    }
-    parts = masked_attentions(model) if wide else ()
-    if not parts:
+        if each.kind == "activation" and each.params.scale.size == 1
+    ]
+    wide = [each for each in single if reach(each)[0] <= MASK_LEVEL]
+    parts = masked_attentions(model)
+    masks = {each.tensor: each for part in parts for each in part.operands if not each.selected}
+    # What no row could do with: the cheap question before any sample is run.
+    short = [
+        each for each in single if each.tensor in masks and _depth(each, masks[each.tensor]) > ScoreRows().hides
+    ]
+    if not parts or not (wide or short):
         return None
     limits = observe_rows(model, case.runner.chosen, parts)
     parts = tuple(part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked)
+    hides = min((limits.rows[part.softmax].hides for part in parts), default=0.0)
     added = {each for part in parts for each in part.operands if not each.selected}
-    ranges = {**mask_ranges(model, added, limits), **score_ranges(model, parts, limits)}
+    moved = {name: (each, ends) for each in added for name, ends in mask_ranges(model, [each], limits).items()}
+    ranges = {**{name: ends for name, (_, ends) in moved.items()}, **score_ranges(model, parts, limits)}
     # A mask is moved on its way: what holds the same values has the same range.
-    found = {name: each for name, each in wide.items() if each.tensor in ranges}
+    lost = [each for each in single if each.tensor in moved and _depth(each, moved[each.tensor][0]) > hides]
+    found = [each for each in wide if each.tensor in ranges] or lost
     if not found:
         return None
-    tensors = tuple(dict.fromkeys(each.tensor for each in found.values()))
+    tensors = tuple(dict.fromkeys(each.tensor for each in found))
     nodes = tuple(dict.fromkeys(part.softmax for part in parts))
-    suspect = Suspect("", "activation", tuple(found), "", tensors, "", nodes)
+    suspect = Suspect("", "activation", tuple(each.name for each in found), "", tensors, "", nodes)
     rows = [limits.rows[part.softmax] for part in parts]
     return MaskedScores(
         suspect,
         ranges,
         limits.added,
-        min(reach(each)[0] for each in found.values()),
+        min(reach(each)[0] for each in found),
         (min(each.low for each in rows), max(each.most for each in rows)),
-        max(float(each.params.scale.max()) for each in found.values()),
+        max(float(each.params.scale.max()) for each in found),
         len(parts),
+        max(_depth(each, moved[each.tensor][0]) for each in lost) if found is lost else None,
     )
+
+
+def _depth(quantizer: Quantizer, mask: ScoreOperand) -> float:
+    """How far down its codes take scores."""
+    low, high = reach(quantizer)
+    return -high if mask.subtracted else low
 
 
 @cause("attention-mask", of="quantization", order=5)
 class AttentionMask:
-    """A mask is added to attention scores and sets their scale, so that all scores become one level."""
+    """A mask is added to attention scores and sets their scale, or is lost, so that padding is attended to."""
 
     def places(self, case: Case) -> tuple[Suspect, Fixes] | None:
         """All quantizers whose range a mask sets, as one, and what puts them right."""
@@ -111,6 +131,8 @@ class AttentionMask:
         found = None if suspect.name else masked_scores(case)
         if found is None:
             return None
+        if found.stored is not None:
+            return Signal(1.0, {"stored": found.stored, "needed": found.limit})
         span = found.scores[1] - found.scores[0]
         return Signal(1.0, {"lowest": found.lowest, "step": found.step, "levels_left": span / found.step})
 
@@ -124,15 +146,16 @@ class AttentionMask:
             case,
             found.suspect,
             found.fixes(case),
-            changed=message("diagnosis.attention_mask_changed", low=low, high=high, count=found.attentions),
-            summary=message(
-                "diagnosis.attention_mask_summary",
-                count=found.attentions,
+            changed=_mask_text("changed", found, low=low, high=high, limit=found.limit),
+            summary=_mask_text(
+                "summary",
+                found,
                 lowest=found.lowest,
                 low=low,
                 high=high,
                 step=found.step,
                 levels=max(1, int((high - low) / found.step) + 1),
+                stored=found.stored or 0.0,
             ),
             changes=[
                 RemedyChange("transform", found.suspect.tensors, found.suspect.nodes, step=Step(CLAMP_MASK)),
@@ -149,6 +172,11 @@ class AttentionMask:
         found = masked_scores(case)
         limit = MASK_LEVEL if found is None else found.limit
         return Remedy(message("diagnosis.attention_mask_remedy", limit=limit), "free", proof.changes)
+
+
+def _mask_text(part: str, found: MaskedScores, **numbers: Argument) -> Message:
+    kind = "mask" if found.stored is None else "mask_lost"
+    return message(f"diagnosis.attention_{kind}_{part}", count=found.attentions, **numbers)
 
 
 # Scores whose steps are too coarse for the exponential of a Softmax, and probabilities that become zero.

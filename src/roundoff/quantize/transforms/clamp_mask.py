@@ -106,6 +106,11 @@ class ScoreRows:
         self.highest[name] = max(self.highest.get(name, -math.inf), float(array.max()))
 
     @property
+    def hides(self) -> float:
+        """How far down a mask has to reach, so that a masked key gets less than half a step of a probability."""
+        return math.log(_LEAST_PROBABILITY) - self.lead
+
+    @property
     def low(self) -> float:
         """Scores below it weigh less than half a step of an 8-bit probability, in every row."""
         return self.least + math.log(_LEAST_PROBABILITY) - math.log(self.keys)

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import cached_property
 from pathlib import Path
 from threading import Event
 from typing import IO, Any
@@ -23,8 +24,10 @@ from roundoff.core.quantizers import Quantizer, SwitchedSubject
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
+from roundoff.graph.interface import OutputPart, parts_of_rows
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel, combined_hash, model_hash, quantizer_hash
+from roundoff.graph.shapes import values
 from roundoff.measure.metrics import require
 from roundoff.measure.rows import ROW_FIELDS, RowMeter, table_sqnr_db
 from roundoff.messages.message import Message, english
@@ -248,7 +251,7 @@ class ExactEngine:
                     model_hash(self._quantized.float_model),
                     self._settings.mode,
                     *([quantizer_hash(self._quantized.quantizers)] if self._settings.mode == "left_out" else []),
-                    ("sums", self._meter.counts_near),
+                    ("sums", self._meter.counts_near, self._settings.parts),
                     network.cutting.wanted,
                     tuple(block.nodes[0] for block in network.cutting.blocks),
                     (network.room.together, network.arithmetic, network.runner.agreement_db),
@@ -346,8 +349,21 @@ class ExactEngine:
         for number, chunk in enumerate(self._recording.chunks):
             self._check_time(deadline)
             outputs = self._recording.outputs(number, opened)
-            found.append(self._meter.measure(self._recording.references(number), outputs, len(chunk.samples)))
+            both = self._told_apart(self._recording.references(number)), self._told_apart(outputs)
+            found.append(self._meter.measure(*both, len(chunk.samples)))
         return np.concatenate(found)
+
+    def _told_apart(self, outputs: Sequence[Array]) -> list[Array]:
+        if not self._settings.parts:
+            return list(outputs)
+        return [part.of(array) for parts, array in zip(self._parts, outputs, strict=True) for part in parts]
+
+    @cached_property
+    def _parts(self) -> list[list[OutputPart]]:
+        model, wanted = self._quantized.float_model, self.network.cutting.wanted
+        feed = {name: array.shape for name, array in read_feed(model, self._samples, self.indices[0]).items()}
+        known = {each.name: each.shape for each in values(model, feed) if each.shape is not None}
+        return parts_of_rows(model, {name: known.get(name, ()) for name in wanted}, feed)
 
     def _change(self, subject: SwitchedSubject) -> BlockChange:
         if subject not in self._changes:

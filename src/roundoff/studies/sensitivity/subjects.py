@@ -33,6 +33,7 @@ class SensitivitySettings:
         kinds: Which rankings to make.
         metrics: Metric names; the first one ranks.
         outputs: Tensors to compare, or nodes whose outputs are meant; the model's outputs when empty.
+        parts: Score what own branches compute of an output (boxes, scores) apart, as searches are judged.
         nodes: Names or globs: only subjects whose node, tensor or quantizer they match.
         groups: More subjects, each a list of names or globs of nodes, tensors or quantizers.
         subjects: Exactly what to switch, instead of all that kinds, nodes and groups say.
@@ -54,6 +55,7 @@ class SensitivitySettings:
     kinds: tuple[SubjectKind, ...] = ALL_KINDS
     metrics: tuple[str, ...] = ("sqnr_db", "cosine", "mse", "mean_relative_error", "chebyshev")
     outputs: tuple[str, ...] = ()
+    parts: bool = False
     nodes: tuple[str, ...] = ()
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     subjects: tuple[SwitchedSubject, ...] = ()
