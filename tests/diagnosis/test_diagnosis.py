@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from roundoff.diagnosis.page import DiagnosisPart, diagnosis_page, measure_text
+from roundoff.diagnosis.page import diagnosis_page, measure_text
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
 from roundoff.messages.message import message, verbatim
 from roundoff.pages.terminal import terminal_page
@@ -17,8 +17,8 @@ from tests.report.documents import empty_document
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
 
 
-def shown(found: Diagnosis, part: DiagnosisPart = "whole") -> list[str]:
-    page = diagnosis_page(empty_document(diagnosis=found), part)
+def shown(found: Diagnosis) -> list[str]:
+    page = diagnosis_page(empty_document(diagnosis=found))
     assert page is not None
     console = Console(file=io.StringIO(), width=80)
     console.print(terminal_page(page))
@@ -118,9 +118,9 @@ def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> N
     found = replace(
         diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached, held_out=40, gain=(0.1, 0.3))
     )
-    assert shown(found, "repair") == [line]
+    assert shown(found)[1] == line
     unproven = replace(found, repair=Repair((), (measure,)))
-    assert shown(unproven, "repair")[0].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
+    assert shown(unproven)[1].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,9 @@ def test_steps_of_a_repair_are_told_in_a_line_each() -> None:
         RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
     )
     found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,), used=24, held_out=8, gain=(7.0, 9.0)))
-    lines = shown(found, "repair")
-    assert lines[0].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
+    lines = shown(found)
+    assert lines[1].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
+    lines = lines[next(at for at, line in enumerate(lines) if line.startswith("  kept")) - 1 :]
     assert lines[1].split() == ["kept", "widen", "it", "[free]:", "SQNR", "1.0", "->", "9.0", "dB"]
     assert lines[2].split() == ["refused", "16", "bits:", "no", "better"]
 
