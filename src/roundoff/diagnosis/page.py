@@ -390,7 +390,7 @@ def _proof(
         change = "" if finding.intervention is None else _one_place(finding.intervention)
         yield translate("diagnosis.label_proof"), _cut(semicolons(change, commas(*said)), finding)
         rungs = [each for each in card.ladder if not tabled or each.role != "repaired"]
-        yield from (("", f"  {line}") for line in ladder_lines(rungs, first.unit, _COLUMNS - 2))
+        yield from (("", f"  {line}") for line in ladder_lines(rungs, first.unit, _COLUMNS - 4))
         return
     if finding.measures:
         proof = measure_text(finding.measures[0])
@@ -468,7 +468,10 @@ def _suspected(found: Diagnosis) -> Iterator[_Line]:
         if finding.measures:
             text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
         if finding.control is not None and not finding.control.holds:
-            text = translate("diagnosis.within_chance", text=text, control=control_text(finding.control))
+            # Beside what was proven there is room for the word alone.
+            proven = len(open_ones) < len(found.findings)
+            control = "" if proven else control_text(finding.control)
+            text = translate(f"diagnosis.{'by_chance' if proven else 'within_chance'}", text=text, control=control)
         yield "" if index else translate("diagnosis.label_suspected"), text
 
 
