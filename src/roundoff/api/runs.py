@@ -10,7 +10,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.core.document import bytes_input, input_file
 from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
-from roundoff.messages.catalogue import current_language
+from roundoff.messages.catalogue import current_language, translate
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def report_html(document: "RunDocument", pages: "Sequence[Page] | None" = None, 
         pages: What is shown; all pages of the document when None.
         title: Its heading; the command and what it was about when empty.
     """
-    from roundoff.messages.catalogue import current_language
+    from roundoff.messages.catalogue import current_language, translate
     from roundoff.pages.html.render import html_report
     from roundoff.report.pages import all_pages
 
@@ -147,7 +147,7 @@ class ReportFile:
 
     def _text(self, document: "RunDocument", pages: "Sequence[Page]", origin: str) -> str:
         from roundoff.core.document import to_json
-        from roundoff.messages.catalogue import current_language
+        from roundoff.messages.catalogue import current_language, translate
         from roundoff.pages.text_files import markdown_report
         from roundoff.report.junit import document_junit
         from roundoff.report.pages import model_explorer_overlay
@@ -176,7 +176,7 @@ def _found(text: str | None, missing: str) -> str:
 
 def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, bytes]:
     """The tables of the report that no command writes by itself."""
-    from roundoff.messages.catalogue import current_language
+    from roundoff.messages.catalogue import current_language, translate
     from roundoff.pages.text_files import page_tables
     from roundoff.report.pages import run_files
 
@@ -186,7 +186,7 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
     from roundoff.graph.nodes import annotated_model
-    from roundoff.messages.catalogue import current_language
+    from roundoff.messages.catalogue import current_language, translate
     from roundoff.report.pages import node_facts
 
     if document.network is None:
@@ -386,7 +386,31 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
 
     document = None if run is None else _opened(run)[1]
     metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
-    return escape_control(explain_name(str(name), document, metrics=metrics), newlines=True)
+    try:
+        text = explain_name(str(name), document, metrics=metrics)
+    except BadInput:
+        told = _chip_or_tool(str(name))
+        if told is None:
+            raise
+        text = told
+    return escape_control(text, newlines=True)
+
+
+def _chip_or_tool(name: str) -> str | None:
+    """What is known of a chip or a tool of a vendor by its name; None of anything else."""
+    from roundoff.quantize.targets import load_target
+    from roundoff.vendors.dialects import DIALECTS
+
+    if "/" in name or name.endswith(".toml"):
+        return None
+    try:
+        target = load_target(name)
+    except BadInput:
+        if name not in DIALECTS:
+            return None
+        return translate("explain_text.tool", name=name)
+    said = target.description_zh if current_language() == "zh" else target.description
+    return translate("explain_text.chip", name=target.name, text=(said or target.description).rstrip(".\u3002"))
 
 
 @public
