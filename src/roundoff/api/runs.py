@@ -54,7 +54,7 @@ def report_html(document: "RunDocument", pages: "Sequence[Page] | None" = None, 
         pages: What is shown; all pages of the document when None.
         title: Its heading; the command and what it was about when empty.
     """
-    from roundoff.messages.catalogue import current_language, translate
+    from roundoff.messages.catalogue import current_language
     from roundoff.pages.html.render import html_report
     from roundoff.report.pages import all_pages
 
@@ -147,7 +147,7 @@ class ReportFile:
 
     def _text(self, document: "RunDocument", pages: "Sequence[Page]", origin: str) -> str:
         from roundoff.core.document import to_json
-        from roundoff.messages.catalogue import current_language, translate
+        from roundoff.messages.catalogue import current_language
         from roundoff.pages.text_files import markdown_report
         from roundoff.report.junit import document_junit
         from roundoff.report.pages import model_explorer_overlay
@@ -176,7 +176,7 @@ def _found(text: str | None, missing: str) -> str:
 
 def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, bytes]:
     """The tables of the report that no command writes by itself."""
-    from roundoff.messages.catalogue import current_language, translate
+    from roundoff.messages.catalogue import current_language
     from roundoff.pages.text_files import page_tables
     from roundoff.report.pages import run_files
 
@@ -186,7 +186,7 @@ def _more_tables(document: "RunDocument", pages: "Sequence[Page]") -> dict[str, 
 
 def _annotated(document: "RunDocument", pages: "Sequence[Page]", origin: str) -> bytes:
     from roundoff.graph.nodes import annotated_model
-    from roundoff.messages.catalogue import current_language, translate
+    from roundoff.messages.catalogue import current_language
     from roundoff.report.pages import node_facts
 
     if document.network is None:

@@ -119,7 +119,7 @@ class Terminal:
     def passing(self, text: str | Message) -> None:
         """Say what is known so far: in a line that the next takes the place of, where someone watches."""
         if not self.err.is_terminal:
-            self.wrapped(text)
+            self.wrapped(text_of(text))
             return
         self.finish()
         self._clear()

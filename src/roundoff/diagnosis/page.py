@@ -222,7 +222,9 @@ def _mentions(text: object, key: str) -> bool:
     """Whether a message is of a key, or has one in its gaps that is."""
     if isinstance(text, tuple):
         return any(_mentions(each, key) for each in text)
-    return isinstance(text, Message) and (text.key == key or _mentions(tuple(each for _, each in text.arguments), key))
+    if not isinstance(text, Message):
+        return False
+    return text.key == key or any(_mentions(each, key) for _, each in text.arguments)
 
 
 def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.TableBlock:
@@ -234,11 +236,11 @@ def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.T
     columns: list[tuple[str, Phrase, Literal["text", "number"]]] = [
         ("network", plain(" " * 9), "text"), ("score", name, "number"), ("interval", plain("  95 %"), "number"),
     ]  # fmt: skip
-    decided = noise is not None and noise.samples == (found.samples or noise.samples)
     rows: dict[str, list[pages.Cell]] = {
-        each.role: [_apart(each.label), _with_unit(each.value, each.unit), _range(each.interval)] for each in hero.scores
+        each.role: [_apart(each.label), _with_unit(each.value, each.unit), _range(each.interval)]
+        for each in hero.scores
     }
-    if noise is not None and decided:
+    if noise is not None:
         columns.append(("sqnr", _apart(phrase_of(noise.what)), "number"))
         after = repaired_output(noise, found)
         rows["quantized"].append(_db(noise.before))
@@ -250,8 +252,8 @@ def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.T
         columns.append(("agreement", _apart(phrase_of(top.what)), "number"))
         rows["quantized"] += [None] * (len(columns) - 1 - len(rows["quantized"]))
         rows["quantized"].append(plain(share_text(top.before, 1)))
-    cells = tuple(tuple([*row, *[None] * (len(columns) - len(row))]) for row in rows.values())
-    shown_columns = tuple(pages.Column(id, label, kind, on=_TERMINAL) for id, label, kind in columns)
+    cells = tuple((*row, *[None] * (len(columns) - len(row))) for row in rows.values())
+    shown_columns = tuple(pages.Column(*each, on=_TERMINAL) for each in columns)
     return pages.TableBlock("scores", bilingual("diagnosis.loss"), shown_columns, cells)
 
 
@@ -265,8 +267,10 @@ def _with_unit(value: Phrase, unit: str) -> Phrase:
 
 
 def _db(value: float) -> Phrase:
-    return _told(value, Measure(verbatim(""), "dB", value, value)) if value >= EXACT_DB else plain(
-        f"{decibels(value)} dB"
+    return (
+        _told(value, Measure(verbatim(""), "dB", value, value))
+        if value >= EXACT_DB
+        else plain(f"{decibels(value)} dB")
     )
 
 
@@ -374,9 +378,7 @@ def _in_full(finding: Finding, found: Diagnosis, card: CulpritCard | None, *, sc
         )
 
 
-def _proof(
-    finding: Finding, found: Diagnosis, card: CulpritCard | None, *, scored: bool
-) -> Iterator[_Line]:
+def _proof(finding: Finding, found: Diagnosis, card: CulpritCard | None, *, scored: bool) -> Iterator[_Line]:
     """What was changed and what that did, there, elsewhere and on other samples: as bars where there is a card."""
     control = finding.control
     if card is not None:

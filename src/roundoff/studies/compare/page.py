@@ -143,10 +143,12 @@ def _map(found: Comparison) -> Iterator[_Line]:
     """All tensors of the reference in their order as characters, where not all of them agree."""
     places = {row.order: row for row in found.rows}
     count = len(found.rows) + len(found.unmatched_reference)
-    if not found.ordered or found.state == "pass" or len(places) < len(found.rows):
+    if not count or not found.ordered or found.state == "pass" or len(places) < len(found.rows):
         return
-    count = max(count, *(place + 1 for place in places)) if places else count
-    kinds = [1 if at not in places or places[at].passed is None else 2 * (not places[at].passed) for at in range(count)]
+    count = max([count, *(place + 1 for place in places)])
+    # By what weighs more in a group: agrees, was not compared, differs.
+    passed = {at: row.passed for at, row in places.items()}
+    kinds = [{True: 0, None: 1, False: 2}[passed.get(at)] for at in range(count)]
     cells = min(count, _CELLS)
     ends = [at * count // cells for at in range(cells + 1)]
     drawn = "".join(_MAP[max(kinds[low:high])] for low, high in pairwise(ends))
