@@ -2,6 +2,8 @@
 FROM python:3.12-slim
 COPY pyproject.toml README.md LICENSE /src/
 COPY src /src/src
+# Messages name its pages, and the package carries them.
+COPY docs /src/docs
 RUN python -m pip install --no-cache-dir /src && rm -rf /src && useradd --create-home roundoff
 USER roundoff
 WORKDIR /work

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ def test_the_hook_audits_every_file_and_fails_when_one_does(tmp_path: Path) -> N
         done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
         assert (done.returncode, done.stdout.splitlines()) == (code, [f"audit {file}" for file in files])
     assert parse_words(["audit", "a_int8.onnx"]) is not None
+
+
+def test_a_container_is_built_from_all_that_the_package_carries() -> None:
+    copied = re.findall(r"^COPY (.*) \S+$", (ROOT / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    wheel = built["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {built["project"]["readme"], *built["project"]["license-files"], *wheel["force-include"]}
+    needed |= {Path(each).parts[0] for each in wheel["packages"]}
+    assert needed <= {name for line in copied for name in line.split()}
 
 
 def test_every_python_that_is_declared_is_tested() -> None:

@@ -194,7 +194,7 @@ def test_what_was_asked_stands_beside_it() -> None:
         "Run": ["2026-11-16 17:51, 30 s"],
     }
     assert card.coverage == (2, 2)
-    assert card.title.en == "Outlier channels share one scale, at 1 place."
+    assert card.title.en == "Outlier channels share one scale, at conv."
 
 
 def test_a_culprit_has_its_proof_beside_its_controls_and_the_repair() -> None:
@@ -206,7 +206,7 @@ def test_a_culprit_has_its_proof_beside_its_controls_and_the_repair() -> None:
         ("as quantized", "−0.1", "", "quantized"),
         ("1 place changed", "10.4", "top-1 accuracy 12.5 % → 87.5 %", "changed"),
         ("control: 4 other places", "0.1", "from −0.2, 8 samples", "changed"),
-        ("control: other half of the samples", "9.5", "from −0.5, 1 sample", "changed"),
+        ("control: other half", "9.5", "from −0.5, 1 sample", "changed"),
         ("repaired model", "18.3", "", "repaired"),
         ("expected", "11.7", "", "expected"),
     ]

@@ -5,20 +5,23 @@ import io
 from dataclasses import replace
 
 import pytest
+from rich.cells import cell_len
 from rich.console import Console
 
-from roundoff.diagnosis.page import DiagnosisPart, diagnosis_page, measure_text
+from roundoff.diagnosis.page import diagnosis_page, measure_text
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, Measure, Remedy, Repair, RepairStep
+from roundoff.messages.catalogue import use_language
 from roundoff.messages.message import message, verbatim
 from roundoff.pages.terminal import terminal_page
 from roundoff.report.pages import run_files
+from tests.diagnosis.test_cards import FOUND, REPAIR
 from tests.report.documents import empty_document
 
 LONG = "model/backbone/stage4/block2/branch_with_a_rather_long_name/conv"
 
 
-def shown(found: Diagnosis, part: DiagnosisPart = "whole") -> list[str]:
-    page = diagnosis_page(empty_document(diagnosis=found), part)
+def shown(found: Diagnosis) -> list[str]:
+    page = diagnosis_page(empty_document(diagnosis=found))
     assert page is not None
     console = Console(file=io.StringIO(), width=80)
     console.print(terminal_page(page))
@@ -118,9 +121,9 @@ def test_a_repair_is_told_in_a_line(after: float, reached: bool, line: str) -> N
     found = replace(
         diagnosis("culprits", finding(1)), repair=Repair((), (measure,), reached, held_out=40, gain=(0.1, 0.3))
     )
-    assert shown(found, "repair") == [line]
+    assert shown(found)[1] == line
     unproven = replace(found, repair=Repair((), (measure,)))
-    assert shown(unproven, "repair")[0].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
+    assert shown(unproven)[1].startswith("BETTER, NOT PROVEN: " if after > 0.5 else "NOT REPAIRED: ")
 
 
 @pytest.mark.parametrize(
@@ -152,8 +155,9 @@ def test_steps_of_a_repair_are_told_in_a_line_each() -> None:
         RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
     )
     found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,), used=24, held_out=8, gain=(7.0, 9.0)))
-    lines = shown(found, "repair")
-    assert lines[0].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
+    lines = shown(found)
+    assert lines[1].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
+    lines = lines[next(at for at, line in enumerate(lines) if line.startswith("  kept")) - 1 :]
     assert lines[1].split() == ["kept", "widen", "it", "[free]:", "SQNR", "1.0", "->", "9.0", "dB"]
     assert lines[2].split() == ["refused", "16", "bits:", "no", "better"]
 
@@ -197,3 +201,44 @@ def test_no_name_in_the_table_of_findings_is_run_as_a_formula() -> None:
     found = Diagnosis("a", verbatim("b"), "quantization", "culprits", verbatim("c"), findings=(finding,))
     (row,) = csv.DictReader(io.StringIO(findings_csv(found)))
     assert (row["node"], row["tensor"], row["summary"]) == (f"'{formula}",) * 3
+
+
+def test_a_screen_has_the_score_the_proof_with_its_controls_and_what_is_next() -> None:
+    steps = ("roundoff diagnose net.onnx --fix -o out", "roundoff bundle out")
+    found = replace(FOUND, repair=replace(REPAIR, doubts=(verbatim("10 samples are few"),)), next_steps=steps)
+    lines = shown(found)
+    assert lines[0] == "CULPRITS: Outlier channels share one scale, at conv; output SQNR -0.1 dB"
+    assert lines[1] == "REPAIRED: top-1 accuracy 10.0 % -> 90.0 % (87.5 % in float), 10 held-out samples"
+    assert [" ".join(line.split()) for line in lines[3:7]] == [
+        "top-1 accuracy 95 % SQNR of 'y'",
+        "Float 90.0 % 60..98 %",
+        "Quantized 10.0 % 2..40 % -0.1 dB",
+        "Repaired 90.0 % 60..98 % 18.3 dB",
+    ]
+    # The repaired network stands in the table; bars are shares of the largest value.
+    at = next(at for at, line in enumerate(lines) if "as quantized" in line)
+    told = [" ".join(line.split()) for line in lines[at : at + 5]]
+    assert [line.replace("#", "").strip() for line in told] == [
+        "as quantized -0.1 dB |",
+        "1 place changed 10.4 dB |",
+        "control: 4 other places 0.1 dB | from -0.2, 8 samples",
+        "control: other half 9.5 dB | from -0.5, 1 sample",
+        "expected 11.7 dB | ^",
+    ]
+    bars = [line.count("#") for line in told]
+    assert bars[0] == 0 < bars[3] <= bars[1] < lines[at + 4].index("^") - lines[at + 4].index("|")
+    assert "top-1 accuracy 12.5 % -> 87.5 %, 2 of 2 samples better" in " ".join(" ".join(lines).split())
+    assert any(line.split() == ["note", "10", "samples", "are", "few"] for line in lines)
+    assert len(lines) <= 30
+    with use_language("zh"):
+        chinese = shown(found)
+    assert len(chinese) <= 30
+    assert max(map(cell_len, [*lines, *chinese])) <= 80
+
+
+def test_without_a_control_a_proof_is_a_sentence_and_the_verdict_has_its_numbers() -> None:
+    found = replace(FOUND, findings=(replace(FOUND.findings[0], control=None),), scores=())
+    lines = shown(found)
+    assert lines[0] == "CULPRITS: conv makes most of the loss"
+    assert "a scale for each channel: SQNR of 'y' -0.1 -> 10.4 dB" in " ".join(" ".join(lines).split())
+    assert not any("|" in line for line in lines)

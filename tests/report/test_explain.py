@@ -125,7 +125,8 @@ def test_another_place_of_a_joint_finding_says_where_it_belongs() -> None:
 @pytest.mark.parametrize(
     "word",
     ["dB", "victims", "culprits", "coverage", "inherited", "INCOMPLETE", "MET", "same top-1", "clipped", "proof",
-     "control", "remedy", "introduced by", "layouts"],
+     "control", "remedy", "introduced by", "layouts", "map", "judged by", "matching", "refused", "not searched",
+     "AX650", "axera-ax650", "pulsar2"],
 )  # fmt: skip
 def test_words_that_are_printed_are_explained(word: str) -> None:
     assert len(roundoff.explain(word)) > 40

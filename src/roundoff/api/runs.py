@@ -10,7 +10,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.core.document import bytes_input, input_file
 from roundoff.core.files import begins, check_output_directory, check_output_file, write_bytes, write_text
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
-from roundoff.messages.catalogue import current_language
+from roundoff.messages.catalogue import current_language, translate
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -386,7 +386,31 @@ def explain(name: str | int, run: RunLike | None = None) -> str:
 
     document = None if run is None else _opened(run)[1]
     metrics = (*all_metrics(), *(get_metric(mean_of(each)) for each in judging()))
-    return escape_control(explain_name(str(name), document, metrics=metrics), newlines=True)
+    try:
+        text = explain_name(str(name), document, metrics=metrics)
+    except BadInput:
+        told = _chip_or_tool(str(name))
+        if told is None:
+            raise
+        text = told
+    return escape_control(text, newlines=True)
+
+
+def _chip_or_tool(name: str) -> str | None:
+    """What is known of a chip or a tool of a vendor by its name; None of anything else."""
+    from roundoff.quantize.targets import load_target
+    from roundoff.vendors.dialects import DIALECTS
+
+    if "/" in name or name.endswith(".toml"):
+        return None
+    try:
+        target = load_target(name)
+    except BadInput:
+        if name not in DIALECTS:
+            return None
+        return translate("explain_text.tool", name=name)
+    said = target.description_zh if current_language() == "zh" else target.description
+    return translate("explain_text.chip", name=target.name, text=(said or target.description).rstrip(".\u3002"))
 
 
 @public

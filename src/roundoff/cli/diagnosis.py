@@ -36,7 +36,7 @@ from roundoff.cli.results import (
 )
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import is_model, model_stem
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english, message
 
@@ -48,12 +48,13 @@ if TYPE_CHECKING:
     from roundoff.api.comparison import SidesAsked
     from roundoff.api.diagnosis import DiagnosisOutcome
     from roundoff.core.tensors import Topology
-    from roundoff.diagnosis.page import DiagnosisPart
     from roundoff.diagnosis.result import Diagnosis
     from roundoff.measure.verdicts import ThresholdSet
     from roundoff.search.result import Trial
     from roundoff.studies.compare.result import Comparison
 
+# So many of the files written are named below a verdict.
+_NAMED = 2
 _OF_REPAIR = ("fix", "dialect", "test_data", "test_labels")
 
 
@@ -106,12 +107,12 @@ def diagnose(args: argparse.Namespace, terminal: Terminal) -> int:
     _check_repair(args)
     check_results(args)
     said = {name: value for name, value in given(args, terminal).items() if name not in _OF_REPAIR}
-    outcome = diagnose(**said, explore=args.fix, tell=lambda check: terminal.wrapped(check_line(check)))
+    outcome = diagnose(**said, explore=args.fix, tell=lambda check: terminal.passing(check_line(check)))
     if args.fix:
         outcome = _repaired(args, outcome, terminal)
     outcome = outcome.telling(next_steps=tuple(_next_steps(args, outcome.result)))
-    written = [] if args.output is None else list(outcome.save(args.output, force=args.force))
-    written += write_html(args, outcome.document)
+    saved = [] if args.output is None else outcome.save(args.output, force=args.force)
+    written = [*write_html(args, outcome.document), *saved]
     _print(args, terminal, outcome)
     if args.fix and outcome.helpful is None:
         key = "diagnosis.not_repaired_nothing" if args.dialect is None else "diagnosis.not_repaired_settings"
@@ -119,7 +120,7 @@ def diagnose(args: argparse.Namespace, terminal: Terminal) -> int:
     if outcome.tool_settings is not None and not args.json:
         print_settings(terminal, outcome.tool_settings, args.output)
     if written:
-        terminal.written(written)
+        terminal.written(written, _NAMED)
     return outcome.exit_code
 
 
@@ -148,11 +149,12 @@ def _check_repair(args: argparse.Namespace) -> None:
 
 def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: Terminal) -> "DiagnosisOutcome":
     """Tell and write what was found, so that nothing is lost whatever becomes of the repair; then repair it."""
+    from roundoff.diagnosis.page import verdict_line
 
     def trial_ended(trial: "Trial", best: "Trial", name: str) -> None:
         from roundoff.search.page import trial_line
 
-        terminal.wrapped(trial_line(trial, best, name))
+        terminal.passing(trial_line(trial, best, name))
 
     unrepaired = argparse.Namespace(**{**vars(args), "fix": False})
     first = outcome.telling(next_steps=tuple(_next_steps(unrepaired, outcome.result)))
@@ -160,34 +162,28 @@ def _repaired(args: argparse.Namespace, outcome: "DiagnosisOutcome", terminal: T
     # From here on what is replaced is our own.
     args.force = True
     write_html(args, first.document)
-    if not args.json:
-        _show(terminal, outcome, "verdict")
-    return outcome.fix(
-        dialect=args.dialect,
-        test_data=args.test_data,
-        test_labels=args.test_labels,
-        on_trial=trial_ended,
-        tell=terminal.wrapped,
-    )
+    terminal.passing(verdict_line(outcome.result))
+    try:
+        return outcome.fix(
+            dialect=args.dialect,
+            test_data=args.test_data,
+            test_labels=args.test_labels,
+            on_trial=trial_ended,
+            tell=terminal.passing,
+        )
+    except (RoundoffError, KeyboardInterrupt):
+        _print(args, terminal, first)
+        raise
 
 
 def _print(args: argparse.Namespace, terminal: Terminal, outcome: "DiagnosisOutcome") -> None:
     from roundoff.core.document import to_json
+    from roundoff.diagnosis.page import diagnosis_page
 
     if args.json:
         terminal.text(to_json(outcome.document))
-        return
-    if outcome.result.repair is not None:
-        terminal.text("")
-    _show(terminal, outcome, "repair" if args.fix else "whole")
-
-
-def _show(terminal: Terminal, outcome: "DiagnosisOutcome", part: "DiagnosisPart") -> None:
-    from roundoff.diagnosis.page import diagnosis_page
-
-    page = diagnosis_page(outcome.document, part)
-    if page is not None and page.blocks:
-        print_page(terminal, page)
+    else:
+        print_page(terminal, diagnosis_page(outcome.document))
 
 
 def _rows(text: str) -> int | None:

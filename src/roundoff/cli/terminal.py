@@ -69,6 +69,7 @@ class Terminal:
         self._done = 0
         self._started = 0.0
         self._file: ProgressFile | None = None
+        self._passing = False
 
     @cached_property
     def out(self) -> "Console":
@@ -115,11 +116,30 @@ class Terminal:
         said = text_of(text)
         self._write(escape_control(said, newlines=True) if sys.stdout.isatty() else said)
 
+    def passing(self, text: str | Message) -> None:
+        """Say what is known so far: in a line that the next takes the place of, where someone watches."""
+        if not self.err.is_terminal:
+            self.wrapped(text_of(text))
+            return
+        self.finish()
+        self._clear()
+        line = wrapped_lines(escape_control(text_of(text)), max(_NARROWEST, self.err.width - 1))
+        self.err.print(shown(line[0] if line else ""), markup=False, style="dim", end="", soft_wrap=True)
+        self._passing = True
+
+    def _clear(self) -> None:
+        """Take the passing line away."""
+        if self._passing:
+            self._passing = False
+            self.err.file.write("\r\x1b[2K")
+            self.err.file.flush()
+
     def _write(self, text: str) -> None:
         """Write to stdout.
 
         Whoever has stopped reading (head, less) misses the rest; the verdict in the exit code stays what it is.
         """
+        self._clear()
         try:
             sys.stdout.write(shown(text if text.endswith("\n") else text + "\n"))
             sys.stdout.flush()
@@ -166,6 +186,7 @@ class Terminal:
 
     def note(self, text: str) -> None:
         """Say something that is not a result."""
+        self._clear()
         self.err.print(shown(escape_control(text_of(text), newlines=True)), markup=False, soft_wrap=True)
 
     def wrapped(self, text: str) -> None:
@@ -217,6 +238,7 @@ class Terminal:
     def _show_bar(self) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+        self._clear()
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
         self._bar = Progress(*columns, console=self.err, transient=True)
         self._bar.add_task(self._title, total=self._total)

@@ -15,7 +15,7 @@ from roundoff.messages.catalogue import (
     named,
     plain,
 )
-from roundoff.messages.message import phrase_of
+from roundoff.messages.message import phrase_of, short_name
 from roundoff.messages.numbers import EXACT_DB, number, percent_digits, share_text
 from roundoff.pages.cards import (
     USUAL_LIMIT_DB,
@@ -99,6 +99,8 @@ def _title(found: Diagnosis, side: str) -> Phrase:
     title = _cause_title(accused[0])
     if len(accused) > 1:
         return bilingual("card.hero_several", title=title, count=len(accused) - 1)
+    if accused[0].places == 1 and accused[0].nodes:
+        return bilingual("card.hero_place", title=title, name=short_name(accused[0].nodes[0]))
     return bilingual("card.hero_culprits", title=title, count=accused[0].places)
 
 
@@ -338,7 +340,7 @@ def _ladder(finding: Finding, found: Diagnosis) -> Iterator[Rung]:
     if control is not None and control.other_half is not None:
         label = bilingual("card.rung_half")
         yield _rung(label, control.other_half.after, control.other_half, note=_from(control.other_half))
-    again = _repaired_output(first, found)
+    again = repaired_output(first, found)
     if again is not None:
         yield _rung(bilingual("card.rung_repaired"), again, first, role="repaired", strong=True)
     expected = next((each.after for each in found.measures if each.what == first.what), None)
@@ -364,7 +366,7 @@ def _from(measure: Measure) -> Phrase:
     return bilingual("card.rung_from", before=before, samples=measure.samples)
 
 
-def _repaired_output(measure: Measure, found: Diagnosis) -> float | None:
+def repaired_output(measure: Measure, found: Diagnosis) -> float | None:
     """What the same output of the repaired network keeps, on the same samples; None where it was not measured."""
     layers, done = found.layers, found.repair
     name = next((each for gap, each in measure.what.arguments if gap == "name"), None)

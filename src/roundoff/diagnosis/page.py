@@ -1,7 +1,7 @@
 """The diagnosis: verdict, causes with their proofs, victims, what was looked at, what was repaired."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal, cast
@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Topology
-from roundoff.diagnosis.cards import diagnosis_cards
+from roundoff.diagnosis.cards import diagnosis_cards, repaired_output
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import (
     Phrase,
@@ -20,6 +20,7 @@ from roundoff.messages.catalogue import (
     commas,
     cost_name,
     count_of,
+    current_language,
     few,
     in_all_languages,
     named,
@@ -28,16 +29,13 @@ from roundoff.messages.catalogue import (
     translate,
     use_language,
 )
-from roundoff.messages.message import Message, phrase_of, short_name, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
-from roundoff.pages.cards import ErrorChart
+from roundoff.messages.message import Message, message, phrase_of, short_name, shown, verbatim
+from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, percent_digits, score_text, share_text
+from roundoff.pages.cards import Card, CulpritCard, ErrorChart, HeroCard, ladder_lines
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
-DiagnosisPart = Literal["whole", "verdict", "repair"]
-"""What of the page is shown: a command that repairs tells the verdict before it begins, the rest afterwards."""
-
 _TONES: dict[str, pages.Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
-# Findings are told in full while lines are left on a screen of 24, less those of loss, victims and what is next.
+# Findings are told in full while lines are left on a screen of 30, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
 _SUSPECTED, _PLACES = 2, 3
 # Names in sentences are cut to this many characters, with both ends kept.
@@ -91,25 +89,30 @@ _CHECKS = (
 )
 
 
-def diagnosis_page(document: RunDocument, part: DiagnosisPart = "whole") -> pages.Page | None:
+def diagnosis_page(document: RunDocument) -> pages.Page | None:
     """The page on a diagnosis; None when none was made."""
     found = document.diagnosis
     if found is None:
         return None
-    verdict, repair = tuple(_verdict(found, part)), tuple(_repair(found))
+    word = _repair_word(found)
+    cards = list(diagnosis_cards(document, found, word))
+    charts = [each for each in cards if isinstance(each, ErrorChart)]
     said = pages.notes(found.notes)
-    verdict = (*verdict, *(each for each in said if each.first))
-    told = (each for each in said if not each.first)
-    rest = (*_next(found, apart=part == "repair" or found.repair is not None), *told)
-    cards = () if part != "whole" else tuple(diagnosis_cards(document, found, _repair_word(found)))
-    charts: tuple[pages.Block, ...] = tuple(each for each in cards if isinstance(each, ErrorChart))
-    cards = cards[: len(cards) - len(charts)]
-    blocks: dict[DiagnosisPart, tuple[pages.Block, ...]] = {
-        "whole": (*cards, *verdict, *repair, *rest, *charts),
-        "verdict": verdict,
-        "repair": (*repair, *rest),
-    }
-    return pages.Page("diagnosis", bilingual("diagnosis.title"), blocks[part])
+    blocks = (
+        *cards[: len(cards) - len(charts)],
+        *_verdict(found, cards),
+        *(each for each in said if each.first),
+        *_steps(found.repair),
+        *_next(found),
+        *(each for each in said if not each.first),
+        *charts,
+    )
+    return pages.Page("diagnosis", bilingual("diagnosis.title"), blocks)
+
+
+def verdict_line(found: Diagnosis) -> str:
+    """The verdict in one sentence, as it is told while a repair is under way."""
+    return translate("diagnosis.said", name=translate(_word_key(found)), text=shown(found.verdict))
 
 
 def diagnosis_details(document: RunDocument) -> pages.Page | None:
@@ -150,33 +153,132 @@ def _number(value: float, measure: Measure) -> str:
 # The verdict: a sentence, and in a terminal what a busy person reads on one screen.
 
 
-def _verdict(found: Diagnosis, part: DiagnosisPart) -> Iterator[pages.Block]:
-    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
+    hero = next(each for each in cards if isinstance(each, HeroCard))
+    culprits = {each.number: each for each in cards if isinstance(each, CulpritCard)}
+    laddered = _with_ladder(found, culprits)
     yield pages.Headline(
         _TONES.get(found.kind, "open"),
         bilingual("diagnosis.titled", text=phrase_of(found.verdict)),
         f"diagnosis_{found.kind}",
-        bilingual(f"diagnosis.word_{found.kind}{side}"),
+        bilingual(_word_key(found)),
+        brief=_in_brief(found, hero) if laddered else None,
     )
+    # Shares of right answers stand in a table, as far as networks were scored.
+    scored = hero.axis is not None
+    yield from _repair_headline(found, scored=scored)
+    if scored:
+        yield _score_table(found, hero, expected=not laddered)
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
     # Also where the score says what was judged: Markdown has no score.
     if found.judgement is not None:
         yield replace(pages.bilingual_facts(lambda: judgement_lines(found.judgement, other="dump")), on=_BROWSER)
-    # Before a repair what was tried of the remedies is told with what came of it.
-    findings = partial(_findings, remedies=part != "verdict" and found.repair is None)
-    parts: tuple[Callable[[Diagnosis], Iterator[_Line]], ...] = (_loss, findings, _suspected, _victims, _limits)
-    if part == "whole" and found.repair is None:
-        parts = (*parts, _next_lines)
 
     def lines() -> Iterator[_Line]:
+        if not scored:
+            yield from _loss(found)
+        # What was tried of the remedies is told with what came of it.
+        yield from _findings(found, laddered, scored=scored)
+        yield from _step_lines(found.repair)
+        yield from _suspected(found)
+        yield from _victims(found)
         if found.judgement is None:
             yield from coverage_lines(found.outputs, other="dump")
         yield from judgement_lines(found.judgement, other="dump")
-        for each in parts:
-            yield from each(found)
+        yield from _limits(found)
+        yield from _doubt_lines(found.repair, scored=scored)
+        yield from _next_lines(found)
 
     yield _in_terminal(lines)
+
+
+def _word_key(found: Diagnosis) -> str:
+    side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
+    return f"diagnosis.word_{found.kind}{side}"
+
+
+def _with_ladder(found: Diagnosis, culprits: Mapping[int, CulpritCard]) -> CulpritCard | None:
+    """The card of the first finding, whose proof is drawn; None where it has no control to be drawn beside it."""
+    first = next((each for each in found.findings if each.proven), None)
+    return culprits.get(first.number) if first is not None and first.measures and first.control else None
+
+
+def _in_brief(found: Diagnosis, hero: HeroCard) -> Phrase | None:
+    """The cause and at how many places, where the numbers stand below; None where the sentence says more."""
+    if found.kind != "culprits" or found.side == "device":
+        return None
+    parts = [Phrase(hero.title.en.rstrip("."), hero.title.zh.rstrip("。"))]
+    noise = next((each for each in found.measures if each.unit == "dB"), None)
+    if noise is not None:
+        parts.append(bilingual("diagnosis.outputs_keep", kept=_db(noise.before)))
+    if _mentions(found.verdict, "diagnosis.verdict_rest_adds_up"):
+        parts.append(bilingual("diagnosis.verdict_rest_adds_up"))
+    said = in_all_languages(lambda: semicolons(*(each.within(current_language()) for each in parts)))
+    return bilingual("diagnosis.titled", text=said)
+
+
+def _mentions(text: object, key: str) -> bool:
+    """Whether a message is of a key, or has one in its gaps that is."""
+    if isinstance(text, tuple):
+        return any(_mentions(each, key) for each in text)
+    if not isinstance(text, Message):
+        return False
+    return text.key == key or any(_mentions(each, key) for _, each in text.arguments)
+
+
+def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.TableBlock:
+    """What the networks get right, with its interval, beside what is left of the outputs."""
+    noise = next((each for each in found.measures if each.unit == "dB"), None)
+    top = next((each for each in found.measures if each.of_top1), None)
+    metric = next((each.what for each in found.measures if each.of_task), None)
+    name = bilingual("diagnosis.measure_accuracy") if metric is None else phrase_of(metric)
+    columns: list[tuple[str, Phrase, Literal["text", "number"]]] = [
+        ("network", plain(" " * 9), "text"), ("score", name, "number"), ("interval", plain("  95 %"), "number"),
+    ]  # fmt: skip
+    rows: dict[str, list[pages.Cell]] = {
+        each.role: [_apart(each.label), _with_unit(each.value, each.unit), _range(each.interval)]
+        for each in hero.scores
+    }
+    if noise is not None:
+        columns.append(("sqnr", _apart(phrase_of(noise.what)), "number"))
+        after = repaired_output(noise, found)
+        rows["quantized"].append(_db(noise.before))
+        if "repaired" in rows and after is not None:
+            rows["repaired"].append(_db(after))
+        if expected:
+            rows["expected"] = [_apart(bilingual("card.expected")), None, None, _db(noise.after)]
+    if top is not None:
+        columns.append(("agreement", _apart(phrase_of(top.what)), "number"))
+        rows["quantized"] += [None] * (len(columns) - 1 - len(rows["quantized"]))
+        rows["quantized"].append(plain(share_text(top.before, 1)))
+    cells = tuple((*row, *[None] * (len(columns) - len(row))) for row in rows.values())
+    shown_columns = tuple(pages.Column(*each, on=_TERMINAL) for each in columns)
+    return pages.TableBlock("scores", bilingual("diagnosis.loss"), shown_columns, cells)
+
+
+def _apart(text: Phrase) -> Phrase:
+    """Two columns away from what stands before it."""
+    return Phrase(f"  {text.en}", f"  {text.zh}")
+
+
+def _with_unit(value: Phrase, unit: str) -> Phrase:
+    return in_all_languages(lambda: f"{value.within(current_language())} {unit}".rstrip().replace("\u2212", "-"))
+
+
+def _db(value: float) -> Phrase:
+    return (
+        _told(value, Measure(verbatim(""), "dB", value, value))
+        if value >= EXACT_DB
+        else plain(f"{decibels(value)} dB")
+    )
+
+
+def _range(interval: tuple[float, float] | None) -> Phrase:
+    if interval is None:
+        return plain("")
+    low, high = (percent_digits(min(max(end, 0.0), 1.0), 0) for end in interval)
+    return plain(f"{low}..{high} %")
 
 
 def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
@@ -228,11 +330,12 @@ def _expected(found: Diagnosis, text: str, value: str) -> str:
     return translate("diagnosis.expected_by", text=text, value=value, names=names)
 
 
-def _findings(found: Diagnosis, *, remedies: bool) -> Iterator[_Line]:
+def _findings(found: Diagnosis, card: CulpritCard | None, *, scored: bool) -> Iterator[_Line]:
+    """All that were proven: as many in full as find room, the first with its ladder."""
     proven = [each for each in found.findings if each.proven]
-    whole = _told_in_full(proven, found)
+    whole = _told_in_full(proven, found, card)
     for finding in proven[:whole]:
-        yield from _in_full(finding, found, remedies=remedies)
+        yield from _in_full(finding, found, card, scored=scored)
     short = proven[whole : whole + _IN_SHORT]
     for finding in short:
         text = _said(_where(finding), cause_name(finding.cause))
@@ -245,37 +348,65 @@ def _findings(found: Diagnosis, *, remedies: bool) -> Iterator[_Line]:
         yield "", translate("diagnosis.short_findings", numbers=numbers)
 
 
-def _told_in_full(proven: Sequence[Finding], found: Diagnosis) -> int:
+def _told_in_full(proven: Sequence[Finding], found: Diagnosis, card: CulpritCard | None) -> int:
     """How many findings find room, by their English: a page has as many lines in every language."""
     left = _LINES
     with use_language("en"):
         for number, finding in enumerate(proven):
-            left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in _in_full(finding, found, remedies=True))
+            told = _in_full(finding, found, card, scored=False)
+            left -= sum(-(-cell_len(text) // _COLUMNS) for _, text in told)
             if left < 0 and number:
                 return number
     return len(proven)
 
 
-def _in_full(finding: Finding, found: Diagnosis, *, remedies: bool) -> Iterator[_Line]:
+def _in_full(finding: Finding, found: Diagnosis, card: CulpritCard | None, *, scored: bool) -> Iterator[_Line]:
     """Where, why, the proof and what to do."""
-    yield str(finding.number), _said(_where(finding), cause_name(finding.cause))
-    # How many places there are stands in the line above.
-    summary = dict(finding.summary.arguments)["whole"] if finding.summary.key == _LIKEWISE else finding.summary
-    yield "", _cut(shown(cast("Message", summary)), finding)
+    cause = cause_name(finding.cause)
+    places = (_said(_where(finding, most), cause) for most in range(_PLACES, 0, -1))
+    fitting = [each for each in places if cell_len(each) <= _COLUMNS]
+    yield str(finding.number), fitting[0] if fitting else _said(_where(finding, 1), cause)
+    yield translate("diagnosis.label_why"), _cut(_one_place(finding.summary), finding)
+    ours = card is not None and card.number == finding.number
+    yield from _proof(finding, found, card if ours else None, scored=scored)
+    # What was tried of the remedies is told with what came of it.
+    if finding.remedy is not None and found.repair is None:
+        title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
+        yield (
+            translate("diagnosis.label_remedy"),
+            _cut(translate("diagnosis.priced", title=title, cost=cost), finding),
+        )
+
+
+def _proof(finding: Finding, found: Diagnosis, card: CulpritCard | None, *, scored: bool) -> Iterator[_Line]:
+    """What was changed and what that did, there, elsewhere and on other samples: as bars where there is a card."""
+    control = finding.control
+    if card is not None:
+        first, better = finding.measures[0], ""
+        if control is not None and control.other_half is not None:
+            better = translate("diagnosis.control_samples", better=control.better, count=control.samples)
+        # A table has a column of what the bars are, and the repaired network.
+        tabled = scored and first.what == found.measures[0].what
+        what = "" if tabled else _than_above(shown(first.what), finding, found)
+        said = [*map(measure_text, finding.of_task), what, better]
+        change = "" if finding.intervention is None else _one_place(finding.intervention)
+        yield translate("diagnosis.label_proof"), _cut(semicolons(change, commas(*said)), finding)
+        rungs = [each for each in card.ladder if not tabled or each.role != "repaired"]
+        yield from (("", f"  {line}") for line in ladder_lines(rungs, first.unit, _COLUMNS - 4))
+        return
     if finding.measures:
         proof = measure_text(finding.measures[0])
         if finding.intervention:
             proof = _said(shown(finding.intervention), proof)
         proof = semicolons(_than_above(proof, finding, found), *map(measure_text, finding.of_task))
         yield translate("diagnosis.label_proof"), _cut(proof, finding)
-    if finding.control is not None:
-        yield translate("diagnosis.label_control"), control_text(finding.control)
-    if finding.remedy is not None and remedies:
-        title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
-        yield (
-            translate("diagnosis.label_remedy"),
-            _cut(translate("diagnosis.priced", title=title, cost=cost), finding),
-        )
+    if control is not None:
+        yield translate("diagnosis.label_control"), control_text(control)
+
+
+def _one_place(text: Message) -> str:
+    """What is said of the first place alone: how many there are stands in another line."""
+    return shown(cast("Message", dict(text.arguments)["whole"]) if text.key == _LIKEWISE else text)
 
 
 def control_text(control: Control) -> str:
@@ -322,9 +453,9 @@ def _cut(text: str, finding: Finding) -> str:
     return text
 
 
-def _where(finding: Finding) -> str:
+def _where(finding: Finding, most: int = _PLACES) -> str:
     names = finding.accused_nodes or finding.nodes[:1] or finding.tensors[:1]
-    name = few([short_name(each) for each in names], _PLACES) if names else translate("diagnosis.whole_network")
+    name = few([short_name(each) for each in names], most) if names else translate("diagnosis.whole_network")
     return (
         translate("diagnosis.share_of_loss", name=name, share=share_text(finding.share, 0))
         if finding.share
@@ -339,7 +470,10 @@ def _suspected(found: Diagnosis) -> Iterator[_Line]:
         if finding.measures:
             text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
         if finding.control is not None and not finding.control.holds:
-            text = translate("diagnosis.within_chance", text=text, control=control_text(finding.control))
+            # Beside what was proven there is room for the word alone.
+            proven = len(open_ones) < len(found.findings)
+            control = "" if proven else control_text(finding.control)
+            text = translate(f"diagnosis.{'by_chance' if proven else 'within_chance'}", text=text, control=control)
         yield "" if index else translate("diagnosis.label_suspected"), text
 
 
@@ -360,14 +494,10 @@ def _next_lines(found: Diagnosis) -> Iterator[_Line]:
         yield "" if index else translate("diagnosis.label_next"), command
 
 
-def _next(found: Diagnosis, *, apart: bool) -> Iterator[pages.Block]:
-    """What to type next; in a terminal below the verdict, or apart from it where a repair comes between."""
-    if not found.next_steps:
-        return
-    yield pages.Paragraph(bilingual("diagnosis.next"), on=_BROWSER)
-    yield pages.Commands(found.next_steps, on=_BROWSER)
-    if apart:
-        yield _in_terminal(lambda: _next_lines(found))
+def _next(found: Diagnosis) -> Iterator[pages.Block]:
+    if found.next_steps:
+        yield pages.Paragraph(bilingual("diagnosis.next"), on=_BROWSER)
+        yield pages.Commands(found.next_steps, on=_BROWSER)
 
 
 # What a browser has room for, and files.
@@ -527,52 +657,76 @@ def _unit(what: Message, unit: str) -> Phrase:
 # What came of the repair: ``REPAIRED: words read 0.0104 -> 0.9896 (1 in float)``, and every step.
 
 
-def _repair(found: Diagnosis) -> Iterator[pages.Block]:
-    repair = found.repair
+def _repair_headline(found: Diagnosis, *, scored: bool) -> Iterator[pages.Headline]:
+    """What came of the repair, with its interval; in brief where a table has that."""
+    repair, word = found.repair, _repair_word(found)
+    if repair is None or word is None:
+        return
+    measure = repair.measures[0]
+
+    def text(*, brief: bool) -> str:
+        interval = repair.interval if repair.held_out and measure.improved else None
+        said, least = measure_text(measure), None if interval is None else interval[0]
+        # A figure is told where it holds for other samples; else what they have at least.
+        bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
+        if least is not None and bound:
+            said = measure_text(replace(measure, after=least), bound=True)
+        goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
+        # Of the user's metric what float has on the same samples as the repaired network.
+        goal = next((_number(each.value, measure) for each in repair.scores if each.of == "float"), goal)
+        if goal is not None:
+            key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
+            said = translate(key, text=said, value=goal)
+        if brief:
+            held = repair.held_out and measure.samples <= repair.held_out
+            return commas(said, translate("card.held_out" if held else "card.same", count=measure.samples))
+        if interval is None:
+            return said
+        low, high = (_number(end, measure) for end in interval)
+        if bound:
+            here = _number(measure.after, measure)
+            return translate("diagnosis.repair_bound", text=said, high=high, here=here)
+        return translate("diagnosis.repair_interval", text=said, low=low, high=high)
+
+    whole, brief = (
+        in_all_languages(partial(lambda short: translate("diagnosis.titled", text=text(brief=short)), short))
+        for short in (False, True)
+    )
+    yield pages.Headline(word[0], whole, word=word[1], brief=brief if scored and repair.scores else None)
+
+
+def _steps(repair: Repair | None) -> Iterator[pages.Block]:
+    """All that was tried, and on what the figure was measured."""
     if repair is None:
         return
-    word = _repair_word(found)
-    if word is not None:
-        measure = repair.measures[0]
+    yield _step_table(repair)
+    if any(step.kept for step in repair.steps):
+        yield pages.Paragraph(phrase_of(_measured_on(repair)), note=True, on=_BROWSER)
+        yield from (replace(each, on=_BROWSER) for each in pages.notes(repair.doubts))
 
-        def text() -> str:
-            interval = repair.interval if repair.held_out and measure.improved else None
-            said, least = measure_text(measure), None if interval is None else interval[0]
-            # A figure is told where it holds for other samples; else what they have at least.
-            bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
-            if least is not None and bound:
-                said = measure_text(replace(measure, after=least), bound=True)
-            goal = next((_number(each.after, each) for each in found.measures if each.what == measure.what), None)
-            # Of the user's metric what float has on the same samples as the repaired network.
-            goal = next((_number(each.value, measure) for each in repair.scores if each.of == "float"), goal)
-            if goal is not None:
-                key = "diagnosis.value_expected" if measure.unit == "dB" else "diagnosis.value_in_float"
-                said = translate(key, text=said, value=goal)
-            if interval is None:
-                return said
-            low, high = (_number(end, measure) for end in interval)
-            if bound:
-                here = _number(measure.after, measure)
-                return translate("diagnosis.repair_bound", text=said, high=high, here=here)
-            return translate("diagnosis.repair_interval", text=said, low=low, high=high)
 
-        titled = in_all_languages(lambda: translate("diagnosis.titled", text=text()))
-        yield pages.Headline(word[0], titled, word=word[1])
-    yield _in_terminal(lambda: _step_lines(repair))
-    yield _steps(repair)
-    if not any(step.kept for step in repair.steps):
+def _measured_on(repair: Repair) -> Message:
+    if not repair.held_out:
+        return message("diagnosis.same_samples")
+    counts = {"used": repair.used, "held": repair.held_out, "count": repair.measures[0].samples}
+    key = "repair_judged_crossed" if counts["count"] > repair.held_out else "repair_judged_on"
+    return message(f"diagnosis.{key}", **counts)
+
+
+def _doubt_lines(repair: Repair | None, *, scored: bool) -> Iterator[_Line]:
+    """On what the figure was measured, unless the headline says it, and what to know of it."""
+    if repair is None or not any(step.kept for step in repair.steps):
         return
-    if repair.held_out:
-        counts = {"used": repair.used, "held": repair.held_out, "count": repair.measures[0].samples}
-        key = "repair_judged_crossed" if counts["count"] > repair.held_out else "repair_judged_on"
-        yield pages.Paragraph(bilingual(f"diagnosis.{key}", **counts), note=True)
-    else:
-        yield pages.Paragraph(bilingual("diagnosis.same_samples"), note=True)
-    yield from pages.notes(repair.doubts)
+    on = _measured_on(repair)
+    known = scored and repair.scores and on.key == "diagnosis.repair_judged_on"
+    for at, each in enumerate([*([] if known else [on]), *repair.doubts]):
+        yield "" if at else translate("diagnosis.label_note"), shown(each)
 
 
-def _step_lines(repair: Repair) -> Iterator[_Line]:
+def _step_lines(repair: Repair | None) -> Iterator[_Line]:
     """What was kept, each with what it brought, and what was not."""
+    if repair is None:
+        return
     for label, kept in (("kept", True), ("refused", False)):
         for at, step in enumerate(each for each in repair.steps if each.kept is kept):
             cost = cost_name(step.cost) if step.added is None else shown(step.added)
@@ -597,7 +751,7 @@ def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:
     return tone, bilingual(f"diagnosis.word_{word}")
 
 
-def _steps(repair: Repair) -> pages.TableBlock:
+def _step_table(repair: Repair) -> pages.TableBlock:
     kinds = {_kind(step.measure) for step in repair.steps}
     # Steps may be in different units (a margin in decibels behind the user's metric): each says its own then.
     kind: pages.ColumnKind = kinds.pop() if len(kinds) == 1 else "text"

@@ -114,12 +114,14 @@ class Headline:
         text: The answer; where there is a word, what follows it, which may begin with a colon.
         term: Entry of the glossary that explains the verdict; empty when there is none.
         word: The verdict in one word, in capitals where the language has them; None when the sentence is all.
+        brief: What a terminal says of it, where its numbers stand below; as `text` when None.
     """
 
     tone: Tone
     text: Phrase
     term: str = ""
     word: Phrase | None = None
+    brief: Phrase | None = None
 
     @property
     def whole(self) -> Phrase:

@@ -11,7 +11,17 @@ from itertools import pairwise
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Literal
 
-from roundoff.messages.catalogue import Phrase, bilingual, few, in_all_languages, plain, translate
+from rich.cells import cell_len, set_cell_size
+
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    current_language,
+    few,
+    in_all_languages,
+    plain,
+    translate,
+)
 from roundoff.messages.numbers import EXACT_DB, in_decibels, percent_digits, score_heading, score_text, time_text
 
 if TYPE_CHECKING:
@@ -262,6 +272,36 @@ class StripCard:
 
 
 Card = HeroCard | CulpritCard | ErrorChart | StripCard
+
+# Bars of a ladder in a terminal; shorter ones where notes behind them need room.
+_BAR, _LEAST_BAR = 20, 8
+
+
+def ladder_lines(rungs: Sequence[Rung], unit: str, width: int) -> Iterator[str]:
+    """What was measured as bars of characters, in the language of the terminal.
+
+    Args:
+        rungs: What was measured.
+        unit: Of decibels; others say theirs.
+        width: How long lines may be; notes that find no room are left out.
+    """
+    language = current_language()
+    texts = [each.text.within(language).replace("\u2212", "-") for each in rungs]
+    values = [f"{text} {unit}" if unit == "dB" and text[-1:].isdigit() else text for text in texts]
+    labels = [each.label.within(language) for each in rungs]
+    # What a strong one did to other measures is told in sentences.
+    notes = ["" if each.strong else each.note.within(language).replace("\u2212", "-") for each in rungs]
+    room = [max(map(cell_len, texts)) for texts in (labels, values, notes)]
+    bar = min(_BAR, max(_LEAST_BAR, width - sum(room) - 6))
+    finite = [each.value for each in rungs if math.isfinite(each.value)]
+    most = max([*finite, 0.0]) or 1.0
+    for rung, label, value, note in zip(rungs, labels, values, notes, strict=True):
+        share = max(0.0, rung.value / most) if math.isfinite(rung.value) else float(rung.value > 0)
+        filled = round(bar * min(share, 1.0))
+        drawn = f"{' ' * filled}^" if rung.role == "expected" else "#" * filled
+        line = f"{set_cell_size(label, room[0])}  {' ' * (room[1] - cell_len(value))}{value} |{drawn}"
+        whole = f"{set_cell_size(line, room[0] + room[1] + bar + 5)} {note}" if note else line
+        yield whole if cell_len(whole) <= width else line
 
 
 # The first screen of any study: what was asked, the score, what was judged, the answer.

@@ -45,15 +45,18 @@ _PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 
 def terminal_page(page: Page) -> RenderableType:
-    """A page as rich renders it; an empty line stands before each table."""
+    """A page as rich renders it; an empty line stands before each table, and between one and facts."""
     return Group(*_parts(sanitize_for_display(page)))
 
 
 def _parts(page: Page) -> Iterator[RenderableType]:
-    shown = False
+    shown = tabled = False
     for block in page.blocks:
         if is_hidden(block, "terminal"):
             continue
+        if isinstance(block, Facts) and tabled:
+            yield Text("")
+        tabled = isinstance(block, TableBlock)
         if isinstance(block, TableBlock):
             if not _shown(block) and not (block.rows and block.left_out and block.left_out.en):
                 continue
@@ -93,7 +96,7 @@ def _block(block: Block) -> Iterator[RenderableType]:
 
 def _headline(block: Headline) -> Text:
     """One word that stands out, and what it is about, which may begin with a colon."""
-    text = block.text.within(current_language())
+    text = (block.brief or block.text).within(current_language())
     if block.word is None:
         return Text(text, style=_STYLES[block.tone])
     word = block.word.within(current_language())

@@ -126,6 +126,7 @@ def test_the_verdict_says_it_in_a_few_lines() -> None:
         "FAIL: 1 of 3 tensors passes (2 samples)",
         "  judged by      cosine >= 0.99",
         "  starts at      conv2 (Conv): gain 0.5",
+        "  map            .XX?  (X differs, ? not compared)",
         "  introduced by  conv2",
         "  victims        relu2 (their inputs were wrong already)",
         "  unmatched      1 only in the reference: lost",

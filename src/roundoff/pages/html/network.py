@@ -239,7 +239,7 @@ def _label(box: NetworkBox, shown: str) -> str:
 def _detail(box: NetworkBox) -> str:
     """Operations and shape; operations give way where there is no room for both."""
     operations, _, shape = box.detail.rpartition(" ")
-    room = _DETAIL - len(shape) - len(box.dtype)
+    room = _DETAIL - 3 - len(shape) - len(box.dtype)
     return box.detail if len(operations) <= room else f"{operations[: max(room - 1, 3)]}… {shape}"
 
 

@@ -5,6 +5,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -66,8 +67,13 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         yield from _start(found, rows)
         if worst:  # in a terminal the rows of the table say it
             yield from _worst(found, rows)
-        for part in (_culprits, _not_read, _alignment, _unmatched):
+        else:
+            yield from _map(found)
+        for part in (_culprits, _not_read, _alignment):
             yield from part(found)
+        # With a judgement the coverage says the same of tensors without a partner.
+        if worst or found.judgement is None:
+            yield from _unmatched(found)
 
     headline, strip = _headline(found), tuple(_strip(found, rows))
     series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
@@ -127,6 +133,26 @@ def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Str
     marked = tuple(at[name] for name in found.verdict.introduces if name in at)
     row = (bilingual("compare.strip_row"), values)
     yield StripCard("compared", bilingual("compare.strip"), text, names, (row,), parts, marked, between)
+
+
+# Cells of the map in a terminal; of more tensors each cell is the worst of its group.
+_CELLS, _MAP = 56, ".?X"
+
+
+def _map(found: Comparison) -> Iterator[_Line]:
+    """All tensors of the reference in their order as characters, where not all of them agree."""
+    places = {row.order: row for row in found.rows}
+    count = len(found.rows) + len(found.unmatched_reference)
+    if not count or not found.ordered or found.state == "pass" or len(places) < len(found.rows):
+        return
+    count = max([count, *(place + 1 for place in places)])
+    # By what weighs more in a group: agrees, was not compared, differs.
+    passed = {at: row.passed for at, row in places.items()}
+    kinds = [{True: 0, None: 1, False: 2}[passed.get(at)] for at in range(count)]
+    cells = min(count, _CELLS)
+    ends = [at * count // cells for at in range(cells + 1)]
+    drawn = "".join(_MAP[max(kinds[low:high])] for low, high in pairwise(ends))
+    yield translate("compare.map"), translate("compare.map_reads", map=drawn)
 
 
 def _strip_value(row: TensorComparison) -> float | None:
@@ -314,7 +340,7 @@ def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
     return [
         pages.column("order", "#", "count"),
         pages.column("reference", "common.tensor", "node"),
-        pages.column("op_type", "common.operation", short="terminal.operation"),
+        pages.column("op_type", "common.operation", short="terminal.operation", wide=True),
         *(_shown_metric(name, heading) for name, heading in _HEADINGS.items()),
         *(_metric(name) for name in dict.fromkeys((*_METRICS, *_metrics(found)))),
         pages.column(

@@ -328,7 +328,7 @@ def _columns(report: LayerReport) -> list[pages.ColumnOf[LayerRow]]:
         pages.column("order", "#", "count"),
         pages.column("node", "common.node", "node", on="html csv"),
         pages.column("shown_tensor", "common.tensor", "node", lambda row: row.tensor, on="terminal"),
-        pages.column("op_type", "common.operation", short="terminal.operation"),
+        pages.column("op_type", "common.operation", short="terminal.operation", wide=True),
         pages.column("unit", "unit", on="csv"),
         pages.column("tensor", "common.tensor", on="html csv"),
         pages.column("shown_type", "layers.column_type", cell=lambda row: row.quantized, on="terminal html"),
