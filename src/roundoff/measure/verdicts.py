@@ -557,10 +557,21 @@ class ValueTally:
         return 1 - min(0.0, math.floor(self._low)) if probable else self._high - self._low, most
 
     @property
+    def _varies(self) -> float:
+        """Squares around the mean of all samples, or around those of single ones."""
+        whole = self._open and self._coarse(len(self._before), len(self._after), self._spread)
+        return self._spread if whole else self._row_spread
+
+    @property
     def variation_db(self) -> float:
         """How much the values vary over the error, in decibels; infinite where there is no error."""
-        whole = self._open and self._coarse(len(self._before), len(self._after), self._spread)
-        return ratio_db(self._spread if whole else self._row_spread, self._error)
+        return ratio_db(self._varies, self._error)
+
+    @property
+    def varying(self) -> float:
+        """Which share of their energy varies; all of it where all samples are answered the same."""
+        energy = self._spread + self._count * self._mean**2
+        return self._varies / energy if energy and self._varies else 1.0
 
 
 # The grade.
