@@ -273,6 +273,8 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
             yield translate("run_diff.largest"), _over_budget(*most)
     if gate.coverage is not None:
         yield translate("coverage.label"), judged_line(gate.coverage)
+    if gate.lossy:
+        yield translate("run_diff.label_outputs"), translate("run_diff.still_lossy")
     for at, each in enumerate(gate.metrics):
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):
