@@ -1,6 +1,7 @@
-"""Outputs that hardly vary any more: what loses its good word beside a large mean, and what has few values by nature."""
+"""Outputs that hardly vary any more: lost beside a large mean, or few values by nature."""
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -76,7 +77,9 @@ def one_answer(rng: Rng) -> tuple[Array, Array]:
     ],
     ids=["coarse", "a constant a row", "two a row", "ties", "one number", "saturated", "one answer"],
 )
-def test_what_hardly_varies_any_more_is_lost_though_its_energy_is_kept(made, left) -> None:  # type: ignore[no-untyped-def]
+def test_what_hardly_varies_any_more_is_lost_though_its_energy_is_kept(
+    made: Callable[[Rng], tuple[Array, Array]], left: tuple[int, int]
+) -> None:
     ours, theirs = made(np.random.default_rng(1))
     assert sqnr(ours, theirs) > 17
     assert tally(ours, theirs).lost == left

@@ -366,7 +366,7 @@ def _finite(array: Array) -> bool:
 
 
 def _tell_one_class(rows: int, classes: int) -> bool:
-    """Whether so many rows of one class, of so many classes that there are, are no chance; 0 where nobody knows."""
+    """Whether so many rows of one class, of so many that there are, are no chance; 0 where nobody knows."""
     if rows < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES:
         return False
     return float(classes or _FEWEST_CLASSES) ** (1 - rows) <= _BY_CHANCE
@@ -435,7 +435,7 @@ def index_doubts(found: Mapping[str, IndexCounts]) -> tuple[Doubt, ...]:
 
 # Outputs that hardly vary any more: beside a large mean neither a cosine nor a ratio of energies shows it.
 
-# An output that has lost its values has at most so many. In float it has so many at least, and so many times as many.
+# An output that has lost its values has at most so many; in float so many at least, and so many times as many.
 _FEW_VALUES, _FEWEST_VALUES, _TIMES_AS_MANY = 16, 8, 4
 # Fewer answers may well be the same.
 _FEWEST_ANSWERS = 4
@@ -531,7 +531,7 @@ class ValueTally:
     def lost(self) -> tuple[int, int] | None:
         """How many different values it has in float, and how many are left; None where they are not lost.
 
-        They are those of all samples, or of the sample with the fewest in float and with the most that are left, or
+        They are those of all samples, or of the sample with the fewest in float and with the most that are left;
         how many samples there are where all are answered the same.
         """
         if self._all_same:
