@@ -110,8 +110,8 @@ def test_a_run_whose_outputs_were_not_all_judged_does_not_pass_even_where_its_ba
 def test_outputs_that_miss_their_limits_newly_fail_and_are_never_passed_over(
     before: Grade, after: Grade, passed: bool
 ) -> None:
-    runs = [_judged(layer_run(LEVELS), grade) for grade in (before, after)]
-    gate = gate_runs(*runs, diffed(*runs), GateRules()).gate
+    old, new = (_judged(layer_run(LEVELS), grade) for grade in (before, after))
+    gate = gate_runs(old, new, diffed(old, new), GateRules()).gate
     assert gate is not None
     assert gate.passed == passed
     assert gate.lossy == (before == after == "lossy")
