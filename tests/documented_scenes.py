@@ -72,7 +72,8 @@ def _ascend(folder: Path, **others: str) -> None:
     sides = write_sides(folder / "sides")
     named = {
         "npu_dump": "npu", "golden": "float", "GOLDEN": "float", "FAKE": "fake", "fake": "fake", "DUMP": "npu",
-        "NPU": "npu", "npu": "npu", "NPU_OFF": "quant_off", "NEW": "npu", "OLD": "npu", "FUSED": "npu", "UNFUSED": "npu_off",
+        "NPU": "npu", "npu": "npu",
+        "NPU_OFF": "quant_off", "NEW": "npu", "OLD": "npu", "FUSED": "npu", "UNFUSED": "npu_off",
         "om.json": "on", "om_off.json": "quant_off_om", "quant.json": "amct", **others,
     }  # fmt: skip
     for name, side in named.items():
@@ -246,9 +247,9 @@ def _zoo(folder: Path) -> None:
 
 _SCENES: dict[str, Callable[[Path], None]] = {
     "README": _readme, "amct": _amct, "ascend": _ascend, "ascend-float-model": _ascend_float,
-    "ascend-quantized-model": _ascend_quantized, "ascend-quick-check": _ascend_quantized, "ascend-single-operator": _ascend,
-    "ascend-two-dumps": _ascend_fusion, "check-io": _check_io, "partial": _partial, "project": _project, "rknn": _rknn,
-    "check-calibration": _check_calibration,
+    "ascend-quantized-model": _ascend_quantized, "ascend-quick-check": _ascend_quantized,
+    "ascend-single-operator": _ascend, "ascend-two-dumps": _ascend_fusion, "check-io": _check_io,
+    "partial": _partial, "project": _project, "rknn": _rknn, "check-calibration": _check_calibration,
     "convert": _convert, "diagnose-dumps": _diagnose_dumps, "distribution": _distribution, "explain": _explain,
     "export-settings": _export_settings, "horizon": _horizon, "pulsar2": _pulsar2,
     "pulsar2-config": _pulsar2_config, "reproduce": _reproduce, "zoo": _zoo,

@@ -333,17 +333,9 @@ def convert(
     path, target = Path(source), as_path(output, option="-o")
     if to is not None and to not in _WRITTEN_AS:
         raise BadInput(english("There is no format {to!r}.", to=to), fix=nearest(to, _WRITTEN_AS))
-    net = is_caffe(path) or path.suffix.lower() == ".onnx"
-    if not net:
-        if weights is not None:
-            what = english("{path} is no Caffe net, so that {weights} means nothing.", path=path, weights=weights)
-            raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
-        for option, wanted in (("--input-shape", input_shape), ("--random-weights", random_weights)):
-            if wanted:
-                raise BadInput(
-                    english("{option} is for Caffe nets.", option=option),
-                    fix=english("leave out {option}", option=option),
-                )
+    as_net = is_caffe(path) or path.suffix.lower() == ".onnx"
+    if not as_net:
+        _refuse_for_nets(path, weights, {"--input-shape": input_shape, "--random-weights": random_weights})
     if not is_model(path):
         found = _converted(call, path, target, to=to, layout=layout, shape=shape, force=force)
         code = EXIT_THRESHOLD_MISSED if found.failed else EXIT_OK
@@ -362,7 +354,7 @@ def convert(
                 english("{option} is for files of tensors, not for nets.", option=option),
                 fix=english("leave out {option}", option=option),
             )
-    if not net:
+    if not as_net:
         model = _rewritten_model(path, target, force=force)
         about = [("model", target), ("nodes", len(model.proto.graph.node))]
         return PageOutcome(model, call.document(file_inputs(("model", path))), shown=_page("convert", about))
@@ -379,6 +371,19 @@ def convert(
         else file_inputs(("model", pair_path(net.path, net.weights_path)))
     )
     return PageOutcome(imported, call.document(given), shown=_page("convert", rows))
+
+
+def _refuse_for_nets(path: Path, weights: PathLike | None, options: Mapping[str, Any]) -> None:
+    """Refuse what only says something of a Caffe net."""
+    if weights is not None:
+        what = english("{path} is no Caffe net, so that {weights} means nothing.", path=path, weights=weights)
+        raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
+    for option, wanted in options.items():
+        if wanted:
+            raise BadInput(
+                english("{option} is for Caffe nets.", option=option),
+                fix=english("leave out {option}", option=option),
+            )
 
 
 def _rewritten_model(path: Path, target: Path, *, force: bool) -> "Model":

@@ -22,7 +22,7 @@ _OFFLINE = opt("-f --fusion_rule_file JSON", "offline model as JSON", type=Path)
 _NOT_FUSED = opt("-cf --close_fusion_rule_file JSON", "offline model without fusion as JSON", type=Path)
 _QUANTIZED = opt("-q --quant_fusion_rule_file JSON", "quantization information of AMCT", type=Path)
 _RECORD = opt("--record FILE", "AMCT's record, for scales (beside -q)", type=Path)
-_DEPLOY = opt("--deploy MODEL", "the model that was compiled, for scales (beside -q)", type=Path)
+_DEPLOY = opt("--deploy MODEL", "the model that was compiled, for scales and replay (beside -q)", type=Path)
 _REPLAY = opt("--replay MODEL", "compute every operator again from its own inputs", type=Path)
 _VERSION = opt("-v --version", "version of the dumps; has no effect", type=int, choices=[1, 2], default=2)
 

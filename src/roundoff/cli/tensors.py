@@ -142,10 +142,10 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
 def convert(args: argparse.Namespace, terminal: Terminal) -> int:
     """Convert a model to ONNX, or tensor files to others.
 
-    Of a Caffe net layers become nodes of the same names, blobs tensors of the same names. Where
-    layers work in place, the last version of a blob has its name, and those
-    before it are called BLOB#LAYER. Layers that serve training are left out and
-    listed. All other commands take Caffe nets, .tflite and OpenVINO's .xml as they are.
+    Layers of a Caffe net become nodes of the same names, blobs tensors of the same
+    names. Where layers work in place, the last version of a blob has its name, and
+    those before it are called BLOB#LAYER. Layers that serve training are left out
+    and listed. All other commands take Caffe nets, .tflite and .xml as they are.
 
     Tensor files may be of any kind that can be compared, dumps of devices among
     them, whose tensors come out in the layout they had before the compiler.

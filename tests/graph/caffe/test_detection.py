@@ -210,7 +210,7 @@ def test_yolo3_detection_output(threshold: float, gaussian: int, tmp_path: Path)
             raw = grid[0, width * number : width * (number + 1), y, x].astype(np.float64)
             sure = 1.0
             if gaussian:
-                sure = (4 - sigmoid(raw[1]) - sigmoid(raw[3]) - sigmoid(raw[5]) - sigmoid(raw[7])) / 4
+                sure = 1 - float(sigmoid(raw[1:8:2]).mean())
                 raw = np.array([raw[0], raw[2], raw[4], raw[6], *raw[8:]])
             anchor = mask[2 * place + number]
             middle = (np.array([x, y]) + sigmoid(raw[:2])) / side

@@ -4,7 +4,7 @@ Everything is computed here with numpy alone, so that nothing of what is under t
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from roundoff.core.tensors import Array
 from roundoff.graph.nodes import make_model
 from tests.ascend_dumps import TIME, Item, item, write_dump
 from tests.graph.caffe.nets import NetText
-from tests.vendors.ascend.models import op, output, write_model
+from tests.vendors.ascend.models import attr, op, output, write_model
 
 Framework = Literal["onnx", "caffe"]
 Hook = Callable[[str, Array], Array]
@@ -35,7 +35,17 @@ _TYPES = {
     "softmax": "SoftmaxV2",
     "concat": "ConcatD",
     "sigmoid": "Sigmoid",
+    "flatten": "Flatten",
+    "reshape": "Reshape",
+    "squeeze": "Squeeze",
+    "mean": "GlobalAveragePool",
+    "mul": "Mul",
 }
+_VIEWS = ("flatten", "reshape", "squeeze")
+"""Layers that the device has in its model and does not run: it dumps nothing of them."""
+
+_REMOVED = ("identity", "dropout")
+"""Layers that the compiler leaves out."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +91,11 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
         "relu": lambda: np.maximum(first, 0),
         "sigmoid": lambda: 1 / (1 + np.exp(-first)),
         "add": lambda: first + inputs[1].astype(np.float64),
+        "mul": lambda: first * inputs[1].astype(np.float64),
         "concat": lambda: np.concatenate([each.astype(np.float64) for each in inputs], axis=1),
+        "mean": lambda: first.mean(axis=(2, 3), keepdims=True),
+        **dict.fromkeys(_VIEWS, lambda: first.reshape(len(first), -1)),
+        **dict.fromkeys(_REMOVED, lambda: first),
     }
     if layer.kind in plain:
         return np.asarray(plain[layer.kind]())
@@ -94,12 +108,18 @@ def computed(layer: Layer, inputs: Sequence[Array], weight: Array | None, bias: 
 
 @dataclass
 class Net:
-    """A network: layers in order, its input, and how layers of it are quantized."""
+    """A network: layers in order, its input, how layers are quantized, and to how many bits, inputs first."""
 
     framework: Framework
     layers: list[Layer]
     data: Array
     factors: dict[str, tuple[float, int, Array]] = field(default_factory=dict)
+    bits: tuple[int, int] = (8, 8)
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest code of an input."""
+        return -(1 << (self.bits[0] - 1)), (1 << (self.bits[0] - 1)) - 1
 
     @property
     def quantized(self) -> list[Layer]:
@@ -127,7 +147,8 @@ class Net:
         scale, _, steps = self.factors[layer.name]
         assert layer.weight is not None
         shape = (-1, *(1,) * (layer.weight.ndim - 1))
-        codes = np.clip(np.rint(layer.weight / steps.reshape(shape)), -128, 127)
+        half = 1 << (self.bits[1] - 1)
+        codes = np.clip(np.rint(layer.weight / steps.reshape(shape)), -half, half - 1)
         bias = np.zeros(len(layer.weight)) if layer.bias is None else layer.bias
         return codes, np.rint(bias / (np.float32(scale) * steps).astype(np.float64))
 
@@ -141,7 +162,7 @@ class Net:
                 values[layer.name] = computed(layer, inputs, layer.weight, layer.bias).astype(np.float32)
                 continue
             scale, offset, steps = self.factors[layer.name]
-            codes = np.clip(np.rint(inputs[0] / np.float32(scale)) + offset, -128, 127) - offset
+            codes = np.clip(np.rint(inputs[0] / np.float32(scale)) + offset, *self.ends) - offset
             values[self.quantizer(layer)] = (codes * np.float32(scale)).astype(np.float32)
             weight, bias = self.codes_of_weights(layer)
             sums = computed(layer, [codes], weight, bias)
@@ -202,19 +223,33 @@ def make_net(seed: int, framework: Framework = "onnx") -> Net:
     return Net(framework, layers, data)
 
 
-def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False) -> Net:
-    """A network of blocks that are joined channel by channel, with two heads that read one tensor; or turned."""
-    rng = np.random.default_rng(seed)
-    layers: list[Layer] = []
+class _Builder:
+    """A network that grows layer by layer; its layers are named as exporters of a framework name them."""
 
-    def add(kind: str, *reads: str, outputs: int = 0, inputs: int = 0, size: int = 3) -> str:
+    def __init__(self, seed: int, framework: Framework) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.framework: Framework = framework
+        self.layers: list[Layer] = []
+
+    def add(self, kind: str, *reads: str, outputs: int = 0, inputs: int = 0, size: int = 3) -> str:
         shape = (outputs, inputs, size, size) if kind == "conv" else (outputs, inputs)
-        weight = (rng.normal(size=shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32) if outputs else None
-        bias = (rng.normal(size=outputs) * 0.3).astype(np.float32) if outputs else None
-        name = f"{kind}{len(layers)}" if framework == "caffe" else f"/net/{kind}_{len(layers)}"
-        layers.append(Layer(name, kind, reads, weight=weight, bias=bias, pad=size // 2))
+        spread = np.sqrt(2 / np.prod(shape[1:])) if outputs else 0
+        weight = (self.rng.normal(size=shape) * spread).astype(np.float32) if outputs else None
+        bias = (self.rng.normal(size=outputs) * 0.3).astype(np.float32) if outputs else None
+        number = len(self.layers)
+        name = f"{kind}{number}" if self.framework == "caffe" else f"/net/{kind}_{number}"
+        self.layers.append(Layer(name, kind, reads, weight=weight, bias=bias, pad=size // 2))
         return name
 
+    @property
+    def net(self) -> Net:
+        return Net(self.framework, self.layers, self.rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
+
+
+def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False) -> Net:
+    """A network of blocks that are joined channel by channel, with two heads that read one tensor; or turned."""
+    new = _Builder(seed, framework)
+    add = new.add
     now, width = add("relu", add("conv", "data", outputs=12, inputs=3)), 12
     for _ in range(2):
         more = add("relu", add("conv", now, outputs=8, inputs=width))
@@ -225,20 +260,35 @@ def make_heads(seed: int, framework: Framework = "onnx", *, turned: bool = False
             add(head, add("fc", now, outputs=10, inputs=10 * 8 * 8))
         else:
             add(head, add("conv", now, outputs=5, inputs=10, size=1))
-    return Net(framework, layers, rng.normal(size=(1, 3, 8, 8)).astype(np.float32))
+    return new.net
 
 
-def quantized(net: Net, *, asymmetric: bool = True) -> Net:
+def make_views(seed: int, framework: Framework = "onnx") -> Net:
+    """A network with layers that pass on what they read, some in another shape, and two branches of such."""
+    new = _Builder(seed, framework)
+    add, onnx_only = new.add, framework == "onnx"
+    now = add("relu", add("conv", "data", outputs=12, inputs=3))
+    now = add("identity", now) if onnx_only else now
+    now = add("dropout", add("relu", add("conv", now, outputs=10, inputs=12)))
+    rows = add("dropout", add("squeeze" if onnx_only else "flatten", add("mean", now)))
+    add("sigmoid", add("fc", add("relu", add("fc", rows, outputs=14, inputs=10)), outputs=5, inputs=14))
+    add("softmax", add("fc", add("reshape", now), outputs=7, inputs=10 * 8 * 8))
+    return new.net
+
+
+def quantized(net: Net, *, asymmetric: bool = True, bits: tuple[int, int] = (8, 8)) -> Net:
     """The network with the scales that the ranges of its tensors give."""
+    net.bits = bits
+    codes, half = (1 << bits[0]) - 1, (1 << (bits[1] - 1)) - 1
     for layer in net.layers:
         if layer.weight is None:
             continue
         values = net.floats[layer.reads[0]]
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
-        scale = (high - low) / 255 if asymmetric else max(high, -low) / 127
-        offset = round(-128 - low / scale) if asymmetric else 0
+        scale = (high - low) / codes if asymmetric else max(high, -low) / net.ends[1]
+        offset = round(net.ends[0] - low / scale) if asymmetric else 0
         peaks = np.abs(layer.weight.reshape(len(layer.weight), -1)).max(axis=1)
-        steps = peaks / 127 if layer.kind == "conv" else np.array([peaks.max() / 127])
+        steps = peaks / half if layer.kind == "conv" else np.array([peaks.max() / half])
         net.factors[layer.name] = (float(f"{scale:.9g}"), int(offset), steps.astype(np.float32))
     return net
 
@@ -246,14 +296,17 @@ def quantized(net: Net, *, asymmetric: bool = True) -> Net:
 # Files of the original.
 
 
-def record_text(factors: Mapping[str, tuple[float, int, Array]]) -> str:
+def record_text(factors: Mapping[str, tuple[float, int, Array]], bits: tuple[int, int] = (8, 8)) -> str:
     """A record file as AMCT writes it."""
     lines = []
+    types = "".join(
+        f'    {part}_type: "INT{width}"\n' for part, width in zip(("act", "wts"), bits, strict=True) if width != 8
+    )
     for name, (scale, offset, steps) in factors.items():
         weights = "".join(f"    scale_w: {float(step):.9g}\n" for step in steps)
         weights += "    offset_w: 0\n" * len(steps)
         lines.append(f'record {{\n  key: "{name}"\n  value {{\n    scale_d: {scale:.9g}\n    offset_d: {offset}\n'
-                     f"{weights}  }}\n}}\n")  # fmt: skip
+                     f"{weights}{types}  }}\n}}\n")  # fmt: skip
     return "".join(lines)
 
 
@@ -269,11 +322,15 @@ def write_model_files(net: Net, folder: Path) -> Path:
             f"{blobs[0].shape[-1] if blobs else 0} stride: {layer.stride} pad: {layer.pad} "
             f"group: {layer.groups} }}"
         )
+        product = f"inner_product_param {{ num_output: {len(blobs[0]) if blobs else 0} }}"
         kind, params = {
             "conv": ("Convolution", conv), "relu": ("ReLU", ""), "add": ("Eltwise", ""),
-            "softmax": ("Softmax", ""), "fc": ("InnerProduct", "inner_product_param { num_output: 10 }"),
+            "softmax": ("Softmax", ""), "fc": ("InnerProduct", product),
             "pool": ("Pooling", "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"),
-            "concat": ("Concat", ""), "sigmoid": ("Sigmoid", ""),
+            "concat": ("Concat", ""), "sigmoid": ("Sigmoid", ""), "flatten": ("Flatten", ""),
+            "dropout": ("Dropout", ""), "reshape": ("Reshape", "reshape_param { shape { dim: 0 dim: -1 } }"),
+            "mean": ("Pooling", "pooling_param { pool: AVE global_pooling: true }"),
+            "mul": ("Eltwise", "eltwise_param { operation: PROD }"),
         }[layer.kind]  # fmt: skip
         text.add(kind, layer.name, list(layer.reads), "", params, blobs)
     return text.write(folder)[0]
@@ -291,10 +348,16 @@ def _write_onnx(net: Net, path: Path) -> Path:
             "conv": ("Conv", {"strides": [layer.stride] * 2, "pads": [layer.pad] * 4, "group": layer.groups}),
             "relu": ("Relu", {}), "add": ("Add", {}), "softmax": ("Softmax", {"axis": 1}),
             "fc": ("Gemm", {"transB": 1}), "pool": ("MaxPool", {"kernel_shape": [2, 2], "strides": [2, 2]}),
-            "concat": ("Concat", {"axis": 1}), "sigmoid": ("Sigmoid", {}),
+            "concat": ("Concat", {"axis": 1}), "sigmoid": ("Sigmoid", {}), "flatten": ("Flatten", {}),
+            "reshape": ("Reshape", {}), "squeeze": ("Squeeze", {}), "identity": ("Identity", {}),
+            "dropout": ("Dropout", {}), "mean": ("GlobalAveragePool", {}), "mul": ("Mul", {}),
         }  # fmt: skip
         kind, more = kinds[layer.kind]
-        if layer.kind == "fc":
+        if layer.kind in ("reshape", "squeeze"):
+            numbers = np.array([0, -1] if layer.kind == "reshape" else [2, 3], np.int64)
+            weights.append(numpy_helper.from_array(numbers, f"{layer.name}.numbers"))
+            names.append(f"{layer.name}.numbers")
+        if layer.kind == "fc" and net.floats[layer.reads[0]].ndim > 2:
             nodes.append(helper.make_node("Flatten", names[:1], [f"{layer.name}.flat"], name=f"{layer.name}_flat"))
             names[0] = f"{layer.name}.flat"
         nodes.append(helper.make_node(kind, names, [layer.name], name=layer.name, **more))
@@ -312,7 +375,7 @@ def _write_onnx(net: Net, path: Path) -> Path:
 def write_quantized_files(net: Net, folder: Path) -> dict[str, Path]:
     """Record, deploy model and quantization information."""
     record = folder / "record.txt"
-    record.write_text(record_text(net.factors))
+    record.write_text(record_text(net.factors, net.bits))
     prefix = str(folder / "net")
     if net.framework == "onnx":
         amct_onnx.convert_model(str(folder / "net.onnx"), str(record), prefix)
@@ -325,7 +388,7 @@ def write_golden(folder: Path, tensors: Mapping[str, Array]) -> Path:
     """Golden data, one file for each tensor."""
     folder.mkdir(parents=True)
     for place, (name, array) in enumerate(tensors.items()):
-        np.save(folder / f"{name.replace('.', '_').replace('/', '_')}.0.{TIME + place}.npy", array)
+        np.save(folder / f"{_spelled(name)}.0.{TIME + place}.npy", array)
     return folder
 
 
@@ -356,6 +419,9 @@ def steps_of(net: Net, hook: Hook) -> dict[str, Step]:
     for layer in net.layers:
         reads = [now[name] for name in layer.reads]
         inputs = [found[name].values for name in reads]
+        if layer.kind in _REMOVED:
+            now[layer.name] = reads[0]
+            continue
         if layer.name not in net.factors:
             weight, bias = (
                 None if part is None else part.astype(np.float16) for part in (layer.weight, layer.bias)
@@ -366,7 +432,7 @@ def steps_of(net: Net, hook: Hook) -> dict[str, Step]:
         scale, offset, steps = net.factors[layer.name]
         quantizer = net.quantizer(layer)
         if quantizer not in found:
-            codes = np.clip(np.rint(inputs[0].astype(np.float32) / np.float32(scale)) + offset, -128, 127)
+            codes = np.clip(np.rint(inputs[0].astype(np.float32) / np.float32(scale)) + offset, *net.ends)
             put(quantizer, "quant", reads, codes.astype(np.int8), layer)
         weight, bias = net.codes_of_weights(layer)
         numbers = found[quantizer].values.astype(np.float64) - offset
@@ -444,9 +510,17 @@ def blocked(array: Array, size: int) -> Array:
     return np.ascontiguousarray(padded.reshape(n, -1, size, h, w).transpose(0, 1, 3, 4, 2))
 
 
-def stored(array: Array, *, origin: str = "", block: int | None = None) -> Item:
+def stored(
+    array: Array, *, origin: str = "", block: int | None = None, plain: bool = False, bits: int = 8
+) -> Item:
     """A tensor as the device holds it."""
+    if array.dtype == np.int8 and bits == 4:
+        whole = stored(array, origin=origin, block=block or 64)
+        halves = np.frombuffer(whole.data + b"\0" * (len(whole.data) % 2), np.uint8).reshape(-1, 2) & 15
+        return replace(whole, data=(halves[:, 0] | halves[:, 1] << 4).tobytes(), element_type="INT4")
     size = block or (32 if array.dtype == np.int8 else 16)
+    if plain:
+        return item(array, format="NCHW", original=array.shape, origin=origin)
     if array.ndim == 4:
         return item(blocked(array, size), format="NC1HWC0", original=array.shape, origin=origin)
     return item(array, format="ND", original=array.shape, origin=origin)
@@ -455,12 +529,15 @@ def stored(array: Array, *, origin: str = "", block: int | None = None) -> Item:
 def write_npu(
     net: Net, folder: Path, *, fused: bool, hook: Hook = lambda name, values: values, inputs: bool = True,
     constants: bool = False, left_out: Sequence[str] = (), origins: bool = False, block: int | None = None,
+    back: bool = False, attributes: bool = False,
 ) -> tuple[Path, list[Operator]]:  # fmt: skip
     """Run the device: its dump in `folder`, its model beside it; tells the model and its operators."""
     steps = steps_of(net, hook)
     operators = compiled(steps, fused=fused)
     where = {write.name: (each.name, place) for each in operators for place, write in enumerate(each.writes)}
     where["data"] = ("trans", 0)
+    types = {"int8": f"DT_INT{net.bits[0]}", "int32": "DT_INT32"}
+    viewed = {each.name: each for each in operators if each.steps[0].kind in _VIEWS}
     folder.mkdir(parents=True)
     image = output(net.data.shape, layout="NCHW")
     ops = [op("data", "Data", outputs=[image])]
@@ -471,6 +548,17 @@ def write_npu(
         kind = _kind(each)
         more = _constants(net, each) if constants else []
         edges = [f"{where[read][0]}:{where[read][1]}" for read in each.reads]
+        if each.name in viewed and back:
+            # What is read in rows is brought out of its blocks before.
+            held, name = steps[each.reads[0]].values, f"trans_{each.name}"
+            about = output(held.shape, layout="NCHW")
+            ops.append(op(name, "TransData", originals=[], inputs=edges[:1], outputs=[about]))
+            when = f"{place}.3.{TIME + place}"
+            write_dump(
+                folder / f"TransData.trans_{_spelled(each.name)}.{when}", [stored(held, plain=True)],
+                [stored(held, block=block)], op_name=name,
+            )  # fmt: skip
+            edges[0] = f"{name}:0"
         for number, _ in enumerate(more):
             ops.append(op(f"dynamic_const_{place}_{number}", "Const", originals=[], outputs=[output((1,))]))
             edges.append(f"dynamic_const_{place}_{number}:0")
@@ -478,27 +566,45 @@ def write_npu(
         outputs = [
             output(write.values.shape, origin="" if alone else write.name, index=None if alone else 0,
                    layout="NCHW" if write.values.ndim == 4 else "ND",
-                   dtype={"int8": "DT_INT8", "int32": "DT_INT32"}.get(write.values.dtype.name, "DT_FLOAT16"))
+                   dtype=types.get(write.values.dtype.name, "DT_FLOAT16"))
             for write in each.writes
         ]  # fmt: skip
         names = None if alone else [step.name for step in each.steps]
-        ops.append(op(each.name, kind, inputs=edges, originals=names, outputs=outputs))
-        if each.name in left_out:
+        told = _attributes(net, each) if attributes else []
+        ops.append(op(each.name, kind, inputs=edges, originals=names, outputs=outputs, more=told))
+        if each.name in left_out or each.name in viewed:
             continue
-        file = each.name.replace("/", "_").replace(".", "_")
         write_dump(
-            folder / f"{kind}.{file}.{place}.3.{TIME + place}",
-            [stored(write.values, origin=write.name if origins else "", block=block) for write in each.writes],
-            [*(stored(steps[read].values, block=block) for read in each.reads), *more] if inputs else [],
+            folder / f"{kind}.{_spelled(each.name)}.{place}.3.{TIME + place}",
+            [
+                stored(write.values, origin=write.name if origins else "", block=block, bits=net.bits[0])
+                for write in each.writes
+            ],
+            [*(stored(steps[read].values, block=block, bits=net.bits[0]) for read in each.reads), *more]
+            if inputs
+            else [],
             op_name=each.name,
         )
     ops.append(op("out", "NetOutput", inputs=[f"{operators[-1].name}:0"]))
     return write_model(folder.with_suffix(".json"), *ops), operators
 
 
+def _spelled(name: str) -> str:
+    return name.replace("/", "_").replace(".", "_")
+
+
 def _kind(each: Operator) -> str:
     first = each.steps[0]
     return {"quant": "AscendQuant", "dequant": "AscendDequant"}.get(first.kind) or _TYPES[first.kind]
+
+
+def _attributes(net: Net, each: Operator) -> list[dict[str, Any]]:
+    """What the compiler says of a quantizer on its own."""
+    layer = next((one for one in net.quantized if net.quantizer(one) == each.name), None)
+    if layer is None:
+        return []
+    scale, offset, _ = net.factors[layer.name]
+    return [attr("scale", "f", 1 / scale), attr("offset", "f", offset), attr("dst_type", "i", 2)]
 
 
 def _constants(net: Net, each: Operator) -> list[Item]:
@@ -550,8 +656,9 @@ def _at_a_quantizer(net: Net, fault: str, rng: np.random.Generator) -> Fault:
     layer = net.quantized[int(rng.integers(len(net.quantized)))]
     _, offset, _ = net.factors[layer.name]
     factor = float(rng.choice([0.5, 0.7, 1.4, 2.0]))
-    shift = int(rng.choice([-24, -12, 12, 24]))
-    limit = int(rng.choice([24, 40, 60]))
+    apart = 1 if net.bits[0] == 8 else 12  # few codes are as many as one of few
+    shift = int(rng.choice([-24, -12, 12, 24])) // apart
+    limit = int(rng.choice([24, 40, 60])) // apart
 
     def recoded(_name: str, values: Array) -> Array:
         codes = values.astype(np.float64)
@@ -561,7 +668,7 @@ def _at_a_quantizer(net: Net, fault: str, rng: np.random.Generator) -> Fault:
             codes += shift
         else:
             codes = np.clip(codes, offset - limit, offset + limit)
-        return np.clip(codes, -128, 127).astype(np.int8)
+        return np.clip(codes, *net.ends).astype(np.int8)
 
     return Fault((net.quantizer(layer),), recoded)
 

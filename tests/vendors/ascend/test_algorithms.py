@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from roundoff.core.tensors import Array
 from roundoff.measure.statistics import half_ends
 from roundoff.vendors.ascend import golden_pairs as passes
-from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, compare_values
+from roundoff.vendors.ascend.algorithms import BUILTIN, ComparedTensors, compare_values, select_algorithms
 from roundoff.vendors.ascend.golden_pairs import GoldenPair, tree_sum
 from tests.ascend_dumps import vectors
 
@@ -222,3 +222,16 @@ def test_lengths_that_float32_cannot_hold_are_the_vendors(size: float, monkeypat
     short = run(mine, golden)
     monkeypatch.setattr(passes, "_MANY", golden.size + 1)
     assert short == run(mine, golden)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_the_older_generation_takes_the_root_of_a_distance_in_float64(strict: bool) -> None:
+    rng = np.random.default_rng(7)
+    golden = rng.normal(size=1000).astype(np.float32)
+    mine = (golden + 1e4 * rng.normal(size=1000)).astype(np.float32)
+    share = np.float32(np.square(mine - golden).sum()) / np.float32(np.square(golden).sum())
+    known = select_algorithms("3", scripts=None, options="", warn=print, strict=strict)
+    values, _ = compare_values(ComparedTensors(GoldenPair(mine, golden), False, "a", "b"), known, warn=print)
+    root = np.sqrt(np.float64(share) if strict else share)
+    assert values == [f"{root:.6f}"]
+    assert f"{np.sqrt(np.float64(share)):.6f}" != f"{np.sqrt(share):.6f}"

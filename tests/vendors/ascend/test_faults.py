@@ -67,14 +67,14 @@ class Case:
 
 def case(
     folder: Path, kind: str, fault: str, seed: int, *, framework: Framework = "onnx", left_out: int | None = None,
-    inputs: bool = True, make: Callable[[int, Framework], Net] = make_net,
+    inputs: bool = True, make: Callable[[int, Framework], Net] = make_net, bits: tuple[int, int] = (8, 8),
 ) -> Case:  # fmt: skip
     net = make(seed, framework)
     model = write_model_files(net, folder)
     write_golden(folder / "float", net.floats)
     files = {}
     if kind != "float":
-        files = write_quantized_files(quantized(net), folder)
+        files = write_quantized_files(quantized(net, bits=bits), folder)
         write_golden(folder / "fake", net.fakes)
     planted = plant(net, fault, seed)
     hook: Hook = planted.hook
@@ -113,6 +113,26 @@ def test_planted_faults_are_named_with_a_model(
     if kind == "unfused" and fault in ("saturation", "sums", "dead"):
         assert found.cause is not None
         assert found.cause.kind == {"dead": "channel"}.get(fault, fault)
+
+
+@pytest.mark.parametrize("bits", [(4, 4), (8, 4)])
+@pytest.mark.parametrize("fault", ["offset", "scale", "none"])
+def test_few_codes_are_judged_as_many_are(tmp_path: Path, fault: str, bits: tuple[int, int]) -> None:
+    for kind, replay in (("fused", True), ("unfused", False)):
+        (tmp_path / kind).mkdir()
+        planted = case(tmp_path / kind, kind, fault, 410, bits=bits)
+        found = planted.compare(replay=replay)
+        assert named(found) == planted.culprits
+        assert (found.cause.kind if found.cause else "none") == fault
+
+
+def test_a_deploy_model_that_is_given_is_replayed(tmp_path: Path) -> None:
+    planted = case(tmp_path, "unfused", "two", 5, framework="caffe")
+    rules = RuleFiles(planted.rule)
+    request = Request(tmp_path / "npu", planted.golden, rules, out=tmp_path, deploy=planted.files["deploy"])
+    found = compare_network(request, warn=lambda text: None, progress=SILENT).located
+    assert found is not None
+    assert sorted(named(found)) == sorted(planted.culprits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -209,6 +229,27 @@ def test_two_heads_at_fault_are_both_named_by_golden_data_alone(
     out = capsys.readouterr().out
     assert f"error     is introduced by {heads[0]}; no other is wrong\n" in out
     assert f"          and by {heads[1]}, whose inputs are right\n" in out
+
+
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
+@pytest.mark.parametrize("fused", [True, False])
+def test_two_layers_of_right_inputs_are_both_named(tmp_path: Path, framework: Framework, fused: bool) -> None:
+    net = make_heads(4, framework)
+    write_model_files(net, tmp_path)
+    files = write_quantized_files(quantized(net), tmp_path)
+    write_golden(tmp_path / "fake", net.fakes)
+    read = {name for layer in net.layers for name in layer.reads}
+    heads = [layer.reads[0] for layer in net.layers if layer.name not in read]
+
+    def hook(name: str, values: Array) -> Array:
+        return (values // 2).astype(values.dtype) if name in heads else values
+
+    rule, operators = write_npu(net, tmp_path / "npu", fused=fused, hook=hook)
+    request = Request(tmp_path / "npu", tmp_path / "fake", RuleFiles(rule), out=tmp_path, record=files["record"])
+    found = compare_network(request, warn=lambda text: None, progress=SILENT).located
+    assert found is not None
+    at_fault = [each.name for each in operators if any(step.name in heads for step in each.steps)]
+    assert [found.op, *found.also] == at_fault
 
 
 def test_tensors_that_are_off_though_every_operator_is_right_accuse_nobody() -> None:

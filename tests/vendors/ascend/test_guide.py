@@ -12,6 +12,7 @@ from tests.vendors.ascend.networks import golden_folder, write_sides
 from tests.vendors.ascend.simulated import (
     Framework,
     make_heads,
+    make_views,
     quantized,
     write_golden,
     write_model_files,
@@ -213,3 +214,20 @@ def test_a_range_that_file_and_device_share_is_laid_to_quantization_and_to_its_l
     assert text.startswith("BAD quantization (fake-quant against float original) error of a node:")
     assert f"--set '{layer}=float'" in text
     assert "ok conversion" in text
+
+
+def test_limits_are_those_of_the_width_that_any_file_tells(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    net = make_views(470)
+    write_model_files(net, tmp_path)
+    write_golden(tmp_path / "float", net.floats)
+    files = write_quantized_files(quantized(net, bits=(4, 4)), tmp_path)
+    write_golden(tmp_path / "fake", net.fakes)
+    sides = ("--float", tmp_path / "float", "--fake-quant", tmp_path / "fake")
+    for gone in (None, "record", "deploy"):
+        if gone is not None:
+            files[gone].unlink()
+        code, out = guide(capsys, *sides, "-q", files["info"], "-out", tmp_path / "out")
+        # Where nothing tells four bits, eight are taken for granted.
+        assert (code, "BAD quantization" in out) == ((1, True) if gone == "deploy" else (0, False))

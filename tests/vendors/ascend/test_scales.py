@@ -1,6 +1,6 @@
 """Scales from every file that tells them: record, deploy model, JSON; contradictions, other networks, gaps."""
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,9 @@ from tests.vendors.ascend.models import attr, op, output, write_model
 from tests.vendors.ascend.simulated import (
     Framework,
     Net,
+    make_heads,
     make_net,
+    make_views,
     quantized,
     record_text,
     write_golden,
@@ -127,19 +129,20 @@ def test_a_file_that_was_asked_for_must_be_readable(tmp_path: Path, capsys: pyte
 
 @pytest.mark.parametrize(
     ("attributes", "expected"),
-    [([attr("scale", "f", "40"), attr("offset", "f", "-128")], (0.025, -128)),
-     ([attr("scale", "f", 2.0), attr("sqrt_mode", "b", True)], (0.25, 0)),
-     ([attr("scale_d", "f", 0.5), attr("offset_d", "i", 3)], (0.5, 3)),
+    [([attr("scale", "f", "40"), attr("offset", "f", "-128")], (0.025, -128, 8)),
+     ([attr("scale", "f", 2.0), attr("sqrt_mode", "b", True), attr("dst_type", "i", 2)], (0.25, 0, 8)),
+     ([attr("scale", "f", 4.0), attr("offset", "f", 7), attr("dst_type", "i", 29)], (0.25, 7, 4)),
+     ([attr("scale_d", "f", 0.5), attr("offset_d", "i", 3)], (0.5, 3, 8)),
+     ([attr("scale", "f", 0.5), attr("offset", "s", "nan")], (2, 0, 8)), ([attr("scale", "s", "inf")], None),
      ([attr("scale", "f", "0")], None), ([], None)],
 )  # fmt: skip
 def test_attributes_of_the_model_tell_scales(
-    tmp_path: Path, attributes: list[dict[str, object]], expected: tuple[float, int] | None
+    tmp_path: Path, attributes: list[dict[str, object]], expected: tuple[float, int, int] | None
 ) -> None:
     codes = output((1, 4), dtype="DT_INT8")
     path = write_model(tmp_path / "m.json", op("c.quant", "AscendQuant", outputs=[codes], more=attributes))
     found = read_scales(ScaleFiles(), read_rule(path), warn=print).of_codes("c.quant")
-    assert (None if found is None else (found.step, found.offset)) == expected
-    assert json.loads(path.read_text())
+    assert (None if found is None else (found.step, found.offset, found.bits)) == expected
 
 
 @pytest.mark.parametrize(
@@ -160,30 +163,51 @@ def test_packed_scales_hold_floats_below_shifts() -> None:
     np.testing.assert_array_equal(unpacked(scales), scales)
 
 
+@pytest.mark.parametrize("framework", ["onnx", "caffe"])
 @pytest.mark.parametrize("fused", [True, False])
-def test_quantization_information_alone_gives_the_same_table(net: Net, tmp_path: Path, fused: bool) -> None:
+@pytest.mark.parametrize(("make", "back"), [(make_net, False), (make_views, False), (make_views, True)])
+def test_quantization_information_alone_gives_the_same_table(
+    tmp_path: Path, make: Callable[[int, Framework], Net], framework: Framework, fused: bool, back: bool
+) -> None:
+    net = quantized(make(11, framework))
+    write_model_files(net, tmp_path)
     files = write_quantized_files(net, tmp_path)
     write_golden(tmp_path / "float", net.floats)
-    model, _ = write_npu(net, tmp_path / "npu", fused=fused)
+    model, _ = write_npu(net, tmp_path / "npu", fused=fused, back=back)
+    words = ["-m", tmp_path / "npu", "-g", tmp_path / "float", "-q", files["info"], "-out"]
     tables = []
     for name, more in (("alone", []), ("both", ["-f", model])):
-        words = [
-            "-m",
-            tmp_path / "npu",
-            "-g",
-            tmp_path / "float",
-            "-q",
-            files["info"],
-            "-out",
-            tmp_path / name,
-            *more,
-        ]
-        main(["ascend", "compare", *map(str, words)])
+        assert main(["ascend", "compare", *map(str, [*words, tmp_path / name, *more])]) == 0
         lines = next((tmp_path / name).glob("result_*.csv")).read_text().splitlines()
         tables.append([line for line in lines if "NetOutput" not in line])
     assert len(tables[0]) > 20
     assert tables[0] == tables[1]
     assert "fitted" not in "".join(tables[0])
+
+
+def test_a_record_of_too_few_channels_and_information_of_another_network_are_named(
+    net: Net, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_golden(tmp_path / "float", net.floats)
+    model, _ = write_npu(net, tmp_path / "npu", fused=False)
+    first = net.quantized[0].name
+    scale, offset, steps = net.factors[first]
+    record = tmp_path / "few.txt"
+    record.write_text(record_text({**net.factors, first: (scale, offset, steps[1:])}))
+    (tmp_path / "other").mkdir()
+    other = quantized(make_heads(5, net.framework))
+    write_model_files(other, tmp_path / "other")
+    info = write_quantized_files(other, tmp_path / "other")["info"]
+    words = ["-m", tmp_path / "npu", "-g", tmp_path / "float", "-out", tmp_path / "out"]
+    assert main(["ascend", "compare", *map(str, words), "-f", str(model), "--record", str(record)]) == 0
+    assert f"few.txt has {steps.size - 1} scales for these sums" in capsys.readouterr().err
+    assert main(["ascend", "compare", *map(str, words), "-f", str(model), "-q", str(info)]) == 0
+    said = capsys.readouterr().err
+    assert "net_quant.json is of another network" in said
+    assert "it is not used" in said
+    assert "not in quant fusion rule" not in said
+    assert main(["ascend", "compare", *map(str, words), "-q", str(info)]) == Code.JSON
+    assert "net_quant.json is of another network" in capsys.readouterr().err
 
 
 def test_operators_that_read_or_write_codes_can_be_looked_at_alone(

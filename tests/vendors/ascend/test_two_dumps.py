@@ -8,7 +8,7 @@ import pytest
 
 from roundoff.cli import main
 from tests.ascend_dumps import TIME, item, write_dump
-from tests.vendors.ascend.simulated import make_net, quantized, write_golden, write_npu
+from tests.vendors.ascend.simulated import make_net, quantized, stored, write_golden, write_npu
 
 
 def compared(mine: Path, golden: Path, out: Path, *more: str) -> list[dict[str, str]]:
@@ -50,9 +50,13 @@ def test_a_fused_and_an_unfused_dump_meet_at_original_tensors(tmp_path: Path) ->
 @pytest.mark.parametrize("seed", [2020, 2021, 2022])
 def test_codes_that_a_fused_operator_writes_are_not_compared_with_numbers(tmp_path: Path, seed: int) -> None:
     net = quantized(make_net(seed))
-    for name, fused in (("on", True), ("off", False)):
-        write_npu(net, tmp_path / name, fused=fused)
+    write_npu(net, tmp_path / "off", fused=False)
+    _, operators = write_npu(net, tmp_path / "on", fused=True)
     rows = compared(tmp_path / "on", tmp_path / "off", tmp_path / "out")
+    # Where one operator writes numbers and their codes, each meets its own.
+    outputs = {row["TensorIndex"] for row in rows if ":output:" in row["TensorIndex"]}
+    assert len(outputs) == sum(len(each.writes) for each in operators) + 1
+    assert max(len(each.writes) for each in operators) > 1
     cosines = [float(row["CosineSimilarity"]) for row in rows if row["CosineSimilarity"] != "NaN"]
     assert len(cosines) > 8
     assert min(cosines) > 0.999
@@ -66,6 +70,22 @@ def test_headers_tell_originals_where_names_do_not(tmp_path: Path) -> None:
         write_dump(tmp_path / folder / f"Conv2D.{op}.1.1.{TIME}", [about], op_name=op)
     (row,) = compared(tmp_path / "a", tmp_path / "b", tmp_path / "out")
     assert (row["NPUDump"], row["GroundTruth"], row["MaxAbsoluteError"]) == ("te_fused_17", "layer", "0.000000")
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_axes_of_another_order_are_put_in_order(tmp_path: Path, channels: int) -> None:
+    values = np.random.default_rng(channels).normal(size=(1, channels, 4, 4)).astype(np.float16)
+    sides = {
+        "a": item(values, format="NCHW", original=values.shape),
+        "b": item(np.ascontiguousarray(values.transpose(0, 2, 3, 1)), format="NHWC"),
+        "c": stored(values),
+    }
+    for name, about in sides.items():
+        (tmp_path / name).mkdir()
+        write_dump(tmp_path / name / f"Relu.relu.1.1.{TIME}", [about], op_name="relu")
+    for mine, golden in ("ab", "bc", "cb", "ba"):
+        (row,) = compared(tmp_path / mine, tmp_path / golden, tmp_path / f"{mine}{golden}")
+        assert (row["MaxAbsoluteError"], row["CosineSimilarity"]) == ("0.000000", "1.000000")
 
 
 def test_shapes_of_other_networks_are_told(tmp_path: Path) -> None:

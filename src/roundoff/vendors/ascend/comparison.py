@@ -9,7 +9,7 @@ from pathlib import Path
 
 from roundoff.core.progress import Progress
 from roundoff.core.untrusted import read_json
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.messages.message import english
 from roundoff.vendors.ascend.advisor import Advice, advise, write_advice
 from roundoff.vendors.ascend.algorithms import SCALAR, own_conversions, select_algorithms
@@ -25,7 +25,7 @@ from roundoff.vendors.ascend.network import (
     pair_operators,
     with_inputs_of_slices,
 )
-from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row, chosen_groups, stamp, write_table
+from roundoff.vendors.ascend.rows import NOTHING_RUN, Columns, Row, chosen_groups, stamp, write_table
 from roundoff.vendors.ascend.rules import Operator, Relation, Warn, is_dequantizer, relation_of
 from roundoff.vendors.ascend.scales import ScaleFiles, Scales, read_scales, same_network
 from roundoff.vendors.ascend.scenarios import RuleFiles, check_scenario, load_rule
@@ -166,22 +166,31 @@ def _replayed(
     """What operators add themselves: all with a model, else those whose scales tell what they should write."""
     if request.strict or job.mine.kind is not Kind.NPU or not job.rule.groups:
         return [], {}
-    if request.replay is None and not job.scales.layers:
+    model = request.replay
+    if model is None and job.mine.quantized and request.deploy in job.scales.files:
+        model = request.deploy  # it was asked for, and is of this network: a model at hand
+    if model is None and not job.scales.layers:
         return [], {}
     from roundoff.vendors.ascend.replay import ModelReplay, Replay, open_stages
 
     replay = Replay(job)
-    if request.replay is not None:
+    if model is not None:
         # A record of another network was named when scales were read, and is not used here either.
         record = request.scale_files.found().record if job.mine.quantized else None
-        stages = open_stages(request.replay, record=record if record in job.scales.files else None)
+        try:
+            stages = open_stages(model, record=record if record in job.scales.files else None)
+        except RoundoffError as error:
+            if request.replay is not None:
+                raise
+            job.warn(english("{model} tells scales, but cannot be replayed: {error}", model=model, error=error))
+            return replay.run(progress), replay.missing
         names = [origin for operator in job.rule.in_order for origin in operator.deploys if origin.name]
         known = sum(stages.tensor(origin.name, origin.index) is not None for origin in names)
         if job.mine.quantized and not stages.coded:
             job.warn(
                 english(
                     "{model} is float, and no record of it was given: operators are replayed by scales alone.",
-                    model=request.replay,
+                    model=model,
                 )
             )
         elif not same_network(known, len(names)):
@@ -189,7 +198,7 @@ def _replayed(
                 english(
                     "{model} is of another network: it knows {known} of {count} tensors of the offline model; "
                     "operators are replayed by scales alone.",
-                    model=request.replay,
+                    model=model,
                     known=known,
                     count=len(names),
                 )
@@ -218,9 +227,9 @@ def _outcomes(job: CompareJob, request: Request, *, progress: Progress) -> Itera
 
 
 def _code(outcomes: Sequence[NetworkOutcome], *, strict: bool) -> Code:
-    """The first code that is not fine; operators that are never dumped count only for the vendor."""
+    """The first code that is not fine; operators that need no dump count only for the vendor."""
     for outcome in outcomes:
-        expected = outcome.code is Code.NO_DUMP and all(row.op_type in NEVER_DUMPED for row in outcome.rows)
+        expected = outcome.code is Code.NO_DUMP and all(row.op_type in NOTHING_RUN for row in outcome.rows)
         if outcome.code is not Code.FINE and (strict or not expected):
             return outcome.code
     return Code.FINE
@@ -274,7 +283,7 @@ def _mapped(job: CompareJob, operator: Operator, group: list[Operator]) -> Itera
         job.warn(f"{path} file parse error: {error.message}")
         yield [*base, "NaN", path, "NaN"]
         return
-    inputs = () if is_dequantizer(operator) else loaded.inputs
+    inputs = () if is_dequantizer(operator, strict=job.strict) else loaded.inputs
     outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
     for tensor in (*inputs, *outputs):
         about = tensor.about

@@ -88,7 +88,7 @@ def _carries(operator: Operator, dtype: str, *, inside: bool, strict: bool, warn
     quantizes, dequantizes = (
         pattern.search(operator.name) or pattern.search(originals) for pattern in (QUANT_NAME, DEQUANT_NAME)
     )
-    if quantizes and dtype == "DT_INT8":
+    if quantizes and (dtype == "DT_INT8" or (dtype == "DT_INT4" and not strict)):
         return _Output.QUANTIZED
     if dequantizes and dtype == "DT_FLOAT16":
         return _Output.DEQUANTIZED

@@ -11,7 +11,7 @@ from roundoff.messages.message import english
 from roundoff.vendors.ascend.algorithms import ALL_ZERO, NOT_COMPUTED
 from roundoff.vendors.ascend.causes import FaultCause
 from roundoff.vendors.ascend.errors import farthest, least_cosine, other_limits
-from roundoff.vendors.ascend.rows import NEVER_DUMPED, Columns, Row
+from roundoff.vendors.ascend.rows import NOTHING_RUN, Columns, Row
 from roundoff.vendors.ascend.rules import QUANTIZER_TYPES
 
 _STANDS_OUT = 3.0
@@ -208,7 +208,7 @@ def _between(rows: Sequence[Row], operators: Mapping[str, _Operator]) -> Located
         name, role = row.tensor.rsplit(":", 2)[:2] if row.tensor != "NaN" else (row.mine, "output")
         operator = operators.get(name, _Operator())
         if math.isnan(operator.written) and not operator.read_wrong:
-            if row.op_type not in NEVER_DUMPED and (row.tensor == "NaN" or (role == "output" and row.unscaled)):
+            if row.op_type not in NOTHING_RUN and (row.tensor == "NaN" or (role == "output" and row.unscaled)):
                 unseen.setdefault(name, bool(row.unscaled))
             continue
         if operator.read_wrong:

@@ -1,12 +1,13 @@
 """The rule that a dump tells by itself, where no JSON of the offline model is given.
 
 Headers name the originals of outputs; the name of a fused operator is those of its parts in a row; and an input is
-the output that holds the same bytes.
+the output that holds the same values. Where their shapes differ, an operator that only reshapes lies between and
+is never dumped: that one whose golden tensor holds the same values in the shape that is read.
 """
 
 import hashlib
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,12 +19,14 @@ from roundoff.tensors.ascend_dump.names import logical_op
 from roundoff.vendors.ascend.errors import NotCompared
 from roundoff.vendors.ascend.folders import (
     Folder,
+    FoundFile,
     Loaded,
     Tensor,
     escaped,
     load_golden,
     load_operator,
     plain_values,
+    way_back,
 )
 from roundoff.vendors.ascend.rules import FusionRule, Operator, OperatorOrigin, group_key, names_quantizer
 
@@ -35,6 +38,7 @@ _DTYPES = {
     "FLOAT": "DT_FLOAT",
     "FLOAT16": "DT_FLOAT16",
     "INT8": "DT_INT8",
+    "INT4": "DT_INT4",
     "INT32": "DT_INT32",
     "UINT8": "DT_UINT8",
 }
@@ -63,32 +67,96 @@ def parts_of(name: str, known: Collection[str]) -> tuple[str, ...]:
 
 @dataclass(slots=True)
 class _Producers:
-    """Which output holds which bytes."""
+    """Which output holds which values: in the same bytes, else in another layout or shape."""
 
-    sizes: set[tuple[int, str]] = field(default_factory=set)
     by_content: dict[bytes, str] = field(default_factory=dict)
+    by_values: dict[bytes, str] = field(default_factory=dict)
+    sizes: set[tuple[int, str]] = field(default_factory=set)
+    unread: dict[tuple[int, str], list[tuple[Sequence[FoundFile], int, str]]] = field(default_factory=dict)
 
-    def add(self, tensor: Tensor, edge: str) -> None:
+    def add(self, files: Sequence[FoundFile], tensor: Tensor, edge: str) -> None:
         self.sizes.add((tensor.about.size, tensor.about.element_type))
         content = _content(tensor)
         if content is not None:
             self.by_content[content] = edge
+            self.unread.setdefault(_count(tensor), []).append((files, tensor.about.index, edge))
 
     def find(self, tensor: Tensor) -> str:
-        if (tensor.about.size, tensor.about.element_type) not in self.sizes:
-            return ""
-        return self.by_content.get(_content(tensor) or b"", "")
+        edge = ""
+        if (tensor.about.size, tensor.about.element_type) in self.sizes:
+            edge = self.by_content.get(_content(tensor) or b"", "")
+        # Values are only put in order where no bytes are the same, and read again for it.
+        for files, index, name in () if edge else self.unread.pop(_count(tensor), ()):
+            self.by_values[_values(load_operator(files, strict=False).outputs[index]) or b""] = name
+        return edge or self.by_values.get(_values(tensor) or b"", "")
 
 
 def _content(tensor: Tensor) -> bytes | None:
     try:
-        values = tensor.values
+        return _digest(tensor.values, tensor.about.element_type, tensor.about.shape)
     except (Unreadable, OSError):
         return None
+
+
+def _count(tensor: Tensor) -> tuple[int, str]:
+    """How many values a tensor has without what its layout fills up, and their type."""
+    try:
+        return math.prod(way_back(tensor).shape), tensor.about.element_type
+    except Unreadable:
+        return -1, ""
+
+
+def _values(tensor: Tensor) -> bytes | None:
+    try:
+        return _digest(plain_values(tensor), tensor.about.element_type)
+    except (Unreadable, OSError):
+        return None
+
+
+def _digest(values: Array, *about: object) -> bytes:
     found = hashlib.blake2b(digest_size=16)
-    found.update(str((tensor.about.element_type, tensor.about.shape)).encode())
-    found.update(values.reshape(-1).view("u1").data)
+    found.update(str(about).encode())
+    found.update(np.ascontiguousarray(values).reshape(-1).view("u1").data)
     return found.digest()
+
+
+@dataclass(slots=True)
+class _Copies:
+    """Golden tensors that hold the values of others."""
+
+    golden: Folder | None
+    digests: dict[str, bytes] = field(default_factory=dict)
+
+    def shape(self, name: str) -> tuple[int, ...] | None:
+        """The shape of an operator's first golden output; None when there is none."""
+        try:
+            return None if self.golden is None else load_golden(self.golden.find(name, 0)[-1]).shape
+        except (NotCompared, Unreadable, OSError):
+            return None
+
+    def find(self, name: str, others: Iterable[str], *, shape: tuple[int, ...] | None = None) -> str:
+        """The first of some operators that writes the values of another one; empty for none.
+
+        Args:
+            name: The other one.
+            others: The operators.
+            shape: The shape in which it does; any by default.
+        """
+        own = self.shape(name)
+        for other in others:
+            held = self.shape(other)
+            if own is None or held is None or other == name:
+                continue
+            fits = held == shape if shape is not None else math.prod(held) == math.prod(own)
+            if fits and self._digest(other) == self._digest(name):
+                return other
+        return ""
+
+    def _digest(self, name: str) -> bytes:
+        if name not in self.digests:
+            values = _start(self.golden, name)
+            self.digests[name] = b"" if values is None else _digest(values, values.dtype)
+        return self.digests[name]
 
 
 def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | None = None) -> FusionRule:
@@ -99,41 +167,91 @@ def rule_of_dump(folder: Folder, known: Sequence[Operator], *, golden: Folder | 
         known: Operators of the model that was compiled, from the quantization information.
         golden: Golden data; a tensor there that no operator writes is the model's input.
     """
-    rule = FusionRule()
-    names = [operator.name for operator in known]
+    copies = _Copies(golden)
     starts = [operator.name for operator in known if operator.type in ("Input", "Data")]
     if not starts and golden is not None:
-        written = {escaped(name) for operator in known for name in (operator.name, *operator.originals)}
-        starts = [name for key in golden.files if (name := key.rpartition(".")[0]) not in written]
-    for name in starts:
-        rule.input_nodes.append(name)
-        _add(rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
-    producers = _Producers()
+        written = {escaped(name): name for operator in known for name in (operator.name, *operator.originals)}
+        unknown = [name for key in golden.files if (name := key.rpartition(".")[0]) not in written]
+        # What only passes on what others write may be left out of the quantized model; nobody writes an input.
+        starts = [name for name in unknown if not copies.find(name, written.values())]
     fed = {name: found for name in starts if (found := _start(golden, name)) is not None}
-    first: tuple[int, ...] | None = None
-    seen = False
+    making = _RuleInMaking({operator.name: operator for operator in known}, starts, fed, copies)
+    for name in starts:
+        making.rule.input_nodes.append(name)
+        making.held[f"{name}:0"] = name
+        _add(making.rule, Operator(0, name, "Data", outputs=(OperatorOrigin(name, 0),), originals=(name,)))
     for op, files in sorted(folder.files.items(), key=lambda entry: entry[1][-1].time):
         try:
-            loaded = load_operator(files, strict=False)
+            making.add(op, files, load_operator(files, strict=False))
         except NotCompared:
             continue
+    return making.rule
+
+
+@dataclass(slots=True)
+class _RuleInMaking:
+    """A rule that grows operator by operator, and what is known by then: who wrote what, and what that is."""
+
+    quantized: Mapping[str, Operator]
+    starts: Sequence[str]
+    fed: Mapping[str, Array]
+    copies: _Copies
+    rule: FusionRule = field(default_factory=FusionRule)
+    producers: _Producers = field(default_factory=_Producers)
+    held: dict[str, str] = field(default_factory=dict)
+    ran: set[str] = field(default_factory=set)
+    first: tuple[int, ...] | None = None
+    seen: bool = False
+
+    def add(self, op: str, files: Sequence[FoundFile], loaded: Loaded) -> None:
         kind = files[-1].name.op_type if files[-1].name is not None else ""
-        edges = []
-        for tensor in loaded.inputs:
-            edge = producers.find(tensor)
-            shape = tensor.about.original_shape or tensor.about.shape
-            if not edge and (edge := _fed(tensor, fed)):
-                seen = True
-            # What is fed may be changed on the way in: the first that nobody wrote, and others of its shape.
-            alone = len(starts) == 1 and not seen and tensor.about.index == 0
-            if not edge and alone and first in (None, shape):
-                first, edge = shape, f"{starts[0]}:0"
-            edges.append(edge)
-        operator = _operator(logical_op(loaded.op_name) or op, kind, loaded, names=names, edges=edges)
-        _add(rule, operator)
-        for tensor in loaded.outputs:
-            producers.add(tensor, f"{operator.name}:{tensor.about.index}")
-    return rule
+        edges = [self._viewed(self._edge(tensor), tensor) for tensor in loaded.inputs]
+        name = logical_op(loaded.op_name) or op
+        operator = operator_of(name, kind, loaded, names=list(self.quantized), edges=edges)
+        _add(self.rule, operator)
+        self.ran.update(operator.originals)
+        for tensor, origin in zip(loaded.outputs, operator.outputs, strict=True):
+            edge = f"{operator.name}:{tensor.about.index}"
+            self.producers.add(files, tensor, edge)
+            # What the compiler made holds what it read.
+            read = self.held.get(edges[0], "") if edges and kind in _MADE else ""
+            self.held[edge] = read or _before(self.quantized.get(origin.name), origin.index) or origin.name
+
+    def _edge(self, tensor: Tensor) -> str:
+        """Where an input comes from; empty when that is not known."""
+        edge = self.producers.find(tensor)
+        if edge:
+            return edge
+        if edge := _fed(tensor, self.fed):
+            self.seen = True
+            return edge
+        # What is fed may be changed on the way in: the first that nobody wrote, and others of its shape.
+        shape = _shape(tensor)
+        if len(self.starts) == 1 and not self.seen and tensor.about.index == 0 and self.first in (None, shape):
+            self.first = shape
+            return f"{self.starts[0]}:0"
+        return ""
+
+    def _viewed(self, edge: str, tensor: Tensor) -> str:
+        """The same through what gives it another shape and was not dumped, which joins the rule."""
+        before, shape = self.held.get(edge, ""), _shape(tensor)
+        if not before or self.copies.shape(before) in (None, shape):
+            return edge
+        view = self.copies.find(before, (name for name in self.quantized if name not in self.ran), shape=shape)
+        if view and view not in self.rule.group_of:
+            passed = (OperatorOrigin(view, 0, "ND", shape),)
+            _add(self.rule, Operator(0, view, self.quantized[view].type, (edge,), passed, (view,)))
+        return f"{view}:0" if view else edge
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tensor.about.original_shape or tensor.about.shape
+
+
+def _before(operator: Operator | None, index: int | None) -> str:
+    """What an output of the quantized model is in its float original."""
+    outputs = operator.outputs if operator is not None else ()
+    return outputs[index or 0].name if (index or 0) < len(outputs) else ""
 
 
 def _start(golden: Folder | None, name: str) -> Array | None:
@@ -181,7 +299,18 @@ def _add(rule: FusionRule, operator: Operator) -> None:
     rule.in_order.append(found)
 
 
-def _operator(name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str]) -> Operator:
+def operator_of(
+    name: str, kind: str, loaded: Loaded, *, names: Sequence[str], edges: Sequence[str] = ()
+) -> Operator:
+    """An operator as its dump tells it: what it was made of, and which original tensors it writes.
+
+    Args:
+        name: Its name.
+        kind: Its type.
+        loaded: Its tensors.
+        names: Names of the original model.
+        edges: Where its inputs come from.
+    """
     parts = parts_of(name, names)
     told = [tensor.about.origin[0] for tensor in loaded.outputs if tensor.about.origin[0]]
     originals = parts or tuple(dict.fromkeys(told))
@@ -202,9 +331,11 @@ def _origin(about: DumpTensor, originals: Sequence[str]) -> OperatorOrigin:
     name, index = about.origin
     dtype = _DTYPES.get(about.element_type, "")
     if not name:
-        codes = about.element_type == "INT8"
-        fitting = [part for part in originals if not codes or names_quantizer(part)]
-        numbers = [part for part in fitting if codes or not names_quantizer(part)]
-        name = (numbers or [""])[-1]
+        # Files spell the dots of names otherwise.
+        spelled = [part for part in originals if part.endswith("_quant") and not part.endswith("_anti_quant")]
+        quantizers = [part for part in originals if names_quantizer(part)] or spelled
+        codes = about.element_type in ("INT8", "INT4")
+        fitting = quantizers if codes else [part for part in originals if part not in quantizers]
+        name = (fitting or spelled or [""])[-1]
     layout = about.format if about.format == "ND" else ""
     return OperatorOrigin(name, index, layout, about.original_shape, dtype)

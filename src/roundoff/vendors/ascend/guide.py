@@ -150,9 +150,8 @@ def walk(given: GuideInput, *, out: Path, warn: Warn, progress: Progress) -> lis
 def _limits(title: str, given: GuideInput, usual: Mapping[str, float]) -> TensorLimits:
     """When a tensor is wrong in a step: by its precision, and by what the fake-quant model loses itself."""
     if title == _QUANTIZATION or (title == _WHOLE_MODEL and _is_quantized(given.npu)):
-        record = given.scale_files.record
-        bits = widths(record) if record is not None else set()
-        return TensorLimits(*profile_limits("ascend-int4" if 4 in bits else "ascend-int8"), usual)
+        profile = "ascend-int4" if 4 in widths(given.scale_files) else "ascend-int8"
+        return TensorLimits(*profile_limits(profile), usual)
     if title == _WHOLE_MODEL:
         return TensorLimits(*profile_limits("ascend-float16"))
     return TensorLimits()
@@ -207,7 +206,8 @@ def _before(given: GuideInput) -> Iterator[GuideStep]:
     if accuracies:
         # Nobody asks about a model that is right in one case of a hundred: these are shares.
         scale = _WHOLE if max(accuracies) <= 1 else 1.0
-        yield _loss(scale * (accuracies[0] - accuracies[1]))
+        # 70.3 less 69.3 is 1, not what binary fractions make of it.
+        yield _loss(round(scale * (accuracies[0] - accuracies[1]), 6))
     if given.calibration:
         yield _calibration(given)
 

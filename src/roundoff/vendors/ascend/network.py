@@ -13,6 +13,7 @@ from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
 from roundoff.messages.message import english
 from roundoff.tensors import open_source
+from roundoff.tensors.ascend_dump.layouts import LaidOutValues, relayout, restore
 from roundoff.vendors.ascend.algorithms import Algorithm, ComparedTensors, compare_values
 from roundoff.vendors.ascend.causes import FaultCause, Fused, cause_of, dead_channels
 from roundoff.vendors.ascend.counterparts import (
@@ -23,7 +24,7 @@ from roundoff.vendors.ascend.counterparts import (
     paired,
     writer_of,
 )
-from roundoff.vendors.ascend.dump_rules import parts_of
+from roundoff.vendors.ascend.dump_rules import operator_of
 from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
 from roundoff.vendors.ascend.folders import (
     Folder,
@@ -33,7 +34,6 @@ from roundoff.vendors.ascend.folders import (
     Tensor,
     escaped,
     load_operator,
-    plain_values,
     way_back,
 )
 from roundoff.vendors.ascend.golden_pairs import GoldenPair
@@ -135,7 +135,7 @@ def _compare_operator(job: CompareJob, operator: Operator, names: tuple[str, str
     loaded = _load_mine(job, operator)
     if loaded.sliced:
         job.sliced.add(operator.name)
-    inputs = () if is_dequantizer(operator) else loaded.inputs
+    inputs = () if is_dequantizer(operator, strict=job.strict) else loaded.inputs
     # The vendor compares no codes; here they are decoded.
     outputs = () if operator.type == "AscendQuant" and job.strict else loaded.outputs
     rows: list[Row] = []
@@ -267,6 +267,8 @@ def overflows(job: CompareJob, op: str, tensor: Tensor) -> str:
 
 def _reason(job: CompareJob, operator: Operator, tensor: str, error: NotCompared) -> str:
     if error.code is not Code.NO_DUMP:
+        if error.code is Code.SHAPE and not job.strict:
+            job.warn(error.message)
         return error.message
     message = _no_golden(operator, tensor)
     job.warn(message)
@@ -367,17 +369,19 @@ def pair_operators(mine: Folder, golden: Folder, *, strict: bool) -> list[Operat
     for pair in pairs:
         for place, name in enumerate(_originals(pair.golden, mine.files.keys())):
             written[name] = (pair, place)
-    found: dict[str, OperatorPair] = {}
+    found: dict[str, list[OperatorPair]] = {}
     taken: set[str] = set()
     for pair in lonely:
-        names = _originals(pair.mine, golden.files.keys())
-        known = [(place, written[name]) for place, name in enumerate(names) if name in written]
-        if known:
-            other = known[0][1][0]
-            outputs = tuple((place, theirs) for place, (owner, theirs) in known if owner is other)
-            found[pair.op] = replace(pair, golden=other.golden, golden_op=other.op, outputs=outputs)
-            taken.add(other.op)
-    return [found.get(pair.op, pair) for pair in pairs if pair.mine or pair.op not in taken]
+        owners: dict[str, OperatorPair] = {}
+        for place, name in enumerate(_originals(pair.mine, golden.files.keys())):
+            other, theirs = written.get(name, (None, 0))
+            if other is not None:
+                known = owners.get(other.op) or replace(pair, golden=other.golden, golden_op=other.op)
+                owners[other.op] = replace(known, outputs=(*known.outputs, (place, theirs)))
+        if owners:
+            found[pair.op] = list(owners.values())
+            taken |= owners.keys()
+    return [each for pair in pairs if pair.mine or pair.op not in taken for each in found.get(pair.op, [pair])]
 
 
 def _originals(files: Sequence[FoundFile], known: Collection[str]) -> list[str]:
@@ -388,14 +392,13 @@ def _originals(files: Sequence[FoundFile], known: Collection[str]) -> list[str]:
         loaded = load_operator(files, strict=False)
     except NotCompared:
         return []
-    name = loaded.op_name or (files[-1].name.op if files[-1].name is not None else "")
-    parts = parts_of(escaped(name), known) or (escaped(name),)
+    name = escaped(loaded.op_name or (files[-1].name.op if files[-1].name is not None else ""))
+    outputs = operator_of(name, "", loaded, names=list(known)).outputs
     # Codes of a tensor, which a fused operator writes in its place, are not the tensor.
     return [
-        (f"{escaped(origin)}:{place}" if origin else f"{parts[-1]}:{tensor.about.index}")
+        f"{escaped(origin.name)}:{origin.index}"
         + (f":{tensor.about.element_type}" if tensor.about.element_type in CODED_TYPES else "")
-        for tensor in loaded.outputs
-        for origin, place in (tensor.about.origin,)
+        for tensor, origin in zip(loaded.outputs, outputs, strict=True)
     ]
 
 
@@ -499,13 +502,20 @@ def _difference(job: CompareJob, mine: Tensor, golden: Tensor) -> str:
     formats = mine.about.format, golden.about.format
     if not job.strict and (formats[0] != formats[1] or left != right):
         ways = [way_back(side) for side in (mine, golden)]
-        if ways[0].shape == ways[1].shape and all(way.restored for way in ways):
+        shape = np.broadcast_to(np.uint8(0), ways[1].shape)
+        left, right = ways[0].shape, _in_order(LaidOutValues(shape, ways[1].axes), ways[0].axes).shape
+        if left == right and all(way.restored for way in ways):
             return ""
-        left, right = (way.shape for way in ways)
         return f"shape does not match ({shown(left)} vs {shown(right)})"
     if not job.restore and formats[0] != formats[1]:
         return "format does not match ({} vs {})".format(*formats)
     return f"shape does not match ({shown(left)} vs {shown(right)})" if left != right else ""
+
+
+def _in_order(laid: LaidOutValues, axes: str) -> Array:
+    """Values with their axes in another order, where letters tell both."""
+    found = relayout(laid, axes)
+    return laid.array if found is None else found
 
 
 def _compare(
@@ -524,7 +534,10 @@ def _compare(
     )
     try:
         undone = job.restore or mine.about.format != golden.about.format or mine.shape != golden.shape
-        left, right = (plain_values(side) if undone else side.values for side in tensors)
+        left, right = (side.values for side in tensors)
+        if undone:
+            plain = restore(left, way_back(mine))
+            left, right = plain.array, _in_order(restore(right, way_back(golden)), plain.axes)
     except (Unreadable, OSError) as error:
         problem = error.problem if isinstance(error, Unreadable) else error.strerror
         reason = f"[{twin.op}] {name} cannot be read: {problem}."

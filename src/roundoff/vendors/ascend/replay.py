@@ -23,7 +23,7 @@ from roundoff.messages.message import english, shown
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
 from roundoff.vendors.amct.workflow import convert
-from roundoff.vendors.ascend.causes import FaultCause, Fused, Numbers, cause_of
+from roundoff.vendors.ascend.causes import FaultCause, Fused, Numbers, cause_of, moved
 from roundoff.vendors.ascend.counterparts import CompareJob, deployed
 from roundoff.vendors.ascend.culprits import OperatorError
 from roundoff.vendors.ascend.errors import NotCompared
@@ -336,7 +336,7 @@ def _compared(op: str, found: Array, exact: Array, *, tensor: Tensor, fused: Fus
         excess, whole = (float(np.sqrt(np.square(each).mean())) / size for each in (beyond, difference))
     wrong = beyond > 0
     share = float(wrong.mean()) if wrong.size else 0.0
-    bad = not excess <= _WRONG or _one_channel(wrong)
+    bad = not excess <= _WRONG or _one_channel(wrong) or (numbers == "codes" and moved(found, exact) != 0)
     cause = None
     if bad:
         coded = numbers != "values" or DEQUANT_NAME.search(op) is not None

@@ -32,6 +32,12 @@ NEVER_DUMPED = (
 )
 """Types of operators that the device never dumps."""
 
+NOTHING_RUN = (
+    *NEVER_DUMPED, "Reshape", "Flatten", "FlattenV2", "Squeeze", "SqueezeV2", "SqueezeV3", "Unsqueeze",
+    "UnsqueezeV2", "UnsqueezeV3", "ExpandDims", "Identity", "Dropout",
+)  # fmt: skip
+"""Types of operators that need no dump: the device has nothing to run for them but to pass on what is there."""
+
 
 @dataclass(frozen=True, slots=True)
 class Row:

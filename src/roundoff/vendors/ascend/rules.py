@@ -96,6 +96,9 @@ Warn: TypeAlias = Callable[[str], None]
 """Told of what is odd."""
 
 _MAX_BYTES = 2**30
+_INT4 = 29
+"""The type of codes of four bits, as the compiler numbers types."""
+
 _SLICE = re.compile(r"_lxslice[0-9]+")
 
 
@@ -146,7 +149,7 @@ class Operator:
         last_originals: Its originals from the last on, where `originals` has become those of another model.
         deploys: What its outputs are in the model that was compiled, whatever they are compared with.
         parts: Operators of that model that it stands for.
-        scale: Step and zero of the codes that it writes, where the file tells them.
+        scale: Step, zero and width of the codes that it writes, where the file tells them.
     """
 
     index: int
@@ -162,7 +165,7 @@ class Operator:
     last_originals: tuple[str, ...] = ()
     deploys: tuple[OperatorOrigin, ...] = ()
     parts: tuple[str, ...] = ()
-    scale: tuple[float, int] | None = None
+    scale: tuple[float, int, int] | None = None
 
     @property
     def inner(self) -> bool:
@@ -321,8 +324,8 @@ def _add(rule: FusionRule, found: dict[str, Any], path: Path) -> None:
     )
 
 
-def _scale(attributes: list[dict[str, Any]], kind: str) -> tuple[float, int] | None:
-    """Step and zero of a quantizer: operators hold one over the step, which a record's own name would not be."""
+def _scale(attributes: list[dict[str, Any]], kind: str) -> tuple[float, int, int] | None:
+    """Step, zero and width of a quantizer: operators hold one over the step, unless it has a record's name."""
     if kind not in QUANTIZER_TYPES:
         return None
     found = {pair.get("key"): _float(pair.get("value")) for pair in attributes}
@@ -332,7 +335,8 @@ def _scale(attributes: list[dict[str, Any]], kind: str) -> tuple[float, int] | N
     step = step or (1 / factor if factor else None)
     if step is None or not 0 < step < math.inf:
         return None
-    return step, round(found.get("offset_d") or found.get("offset") or 0)
+    bits = 4 if found.get("dst_type") == _INT4 else 8
+    return step, round(found.get("offset_d") or found.get("offset") or 0), bits
 
 
 def _float(value: object) -> float | None:
@@ -341,9 +345,10 @@ def _float(value: object) -> float | None:
         return None
     for kind in ("f", "i", "b", "s"):
         try:
-            return float(value[kind])
-        except (KeyError, TypeError, ValueError):
+            number = float(value[kind])
+        except (KeyError, TypeError, ValueError, OverflowError):
             continue
+        return number if math.isfinite(number) else None
     return None
 
 
@@ -417,6 +422,12 @@ def names_quantizer(op: str) -> bool:
     return QUANT_NAME.search(op) is not None and DEQUANT_NAME.search(op) is None
 
 
-def is_dequantizer(operator: Operator) -> bool:
-    """Whether an operator turns codes into numbers, so that its inputs are codes."""
-    return operator.type == "AscendDequant" or operator.name.endswith(DEQUANTIZERS)
+def is_dequantizer(operator: Operator, *, strict: bool = False) -> bool:
+    """Whether an operator turns sums of codes into numbers, so that its inputs are sums.
+
+    Args:
+        operator: The operator.
+        strict: Take a layer for one, as the vendor does, that is fused with its dequantizer and reads codes.
+    """
+    alone = strict or len(operator.parts) < 2
+    return operator.type == "AscendDequant" or (alone and operator.name.endswith(DEQUANTIZERS))

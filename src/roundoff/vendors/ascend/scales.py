@@ -274,10 +274,12 @@ def _of_record(path: Path) -> _Tables:
     return {name: _layer_scale(record, path.name) for name, record in read_records(path).items()}, {}
 
 
-def widths(path: Path) -> set[int]:
-    """Widths of weights and activations that a record names."""
-    found = {record_bits(record, part) for record in read_records(path).values() for part in ("act", "wts")}
-    return {bits for bits in found if bits is not None}
+def widths(files: ScaleFiles) -> set[int]:
+    """Widths of weights and activations that a record names; without one, those of activations by the model."""
+    if files.record is not None:
+        records = read_records(files.record).values()
+        return {bits for record in records for part in ("act", "wts") if (bits := record_bits(record, part))}
+    return {scale.bits for scale in _of_deploy(files.deploy)[0].values()} if files.deploy is not None else set()
 
 
 def _layer_scale(record: LayerRecord, source: str) -> LayerScale:
@@ -344,7 +346,7 @@ def unpacked(scales: Array) -> Array:
 def _of_rule(rule: FusionRule) -> dict[str, LayerScale]:
     """Scales that the operators of a rule carry as attributes."""
     return {
-        operator.name: LayerScale(english("the JSON of the model"), *operator.scale)
+        operator.name: LayerScale(english("the JSON of the model"), *operator.scale[:2], bits=operator.scale[2])
         for operator in rule.in_order
         if operator.scale is not None
     }
@@ -424,7 +426,7 @@ def decode_sums(fitted: Fitted, scale: LayerScale, *, layout: str) -> tuple[Fitt
     axis = _channel_axis(shape, layout, steps.size)
     if axis is None:
         what = english(
-            "{source} has {count} scales for these sums of the shape {shape}.",
+            "{source} has {count} scales for these sums of the shape {shape}, which are not compared.",
             source=scale.source,
             count=steps.size,
             shape="x".join(map(str, shape)),

@@ -11,6 +11,7 @@ from roundoff.vendors.ascend.counterparts import mark_pairs
 from roundoff.vendors.ascend.dump_rules import rule_of_dump
 from roundoff.vendors.ascend.errors import Code, Refused
 from roundoff.vendors.ascend.folders import Folder, Kind
+from roundoff.vendors.ascend.rows import NEVER_DUMPED
 from roundoff.vendors.ascend.rules import (
     FusionRule,
     Operator,
@@ -20,6 +21,7 @@ from roundoff.vendors.ascend.rules import (
     names_quantizer,
     read_rule,
 )
+from roundoff.vendors.ascend.scales import same_network
 
 # Two rules made one: an offline model seen through its quantized original, or through itself without fusion.
 
@@ -265,6 +267,10 @@ def load_rule(
     """
     if files.offline and files.quantized:
         offline, quantized = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.quantized))
+        other = "" if strict else _other_network(offline, quantized, files.quantized)
+        if other:
+            warn(english("{what}; it is not used.", what=other))
+            return offline
         return through_quantization(offline, quantized, warn=warn)
     if files.offline and files.unfused:
         fused, unfused = (_read(path, warn=warn, strict=strict) for path in (files.offline, files.unfused))
@@ -272,10 +278,29 @@ def load_rule(
     if files.quantized and mine.kind is Kind.NPU:
         quantized = _read(files.quantized, warn=warn, strict=strict)
         offline = rule_of_dump(mine, quantized.in_order, golden=golden)
+        if other := _other_network(offline, quantized, files.quantized):
+            raise Refused(f"{other}.", code=Code.JSON, fix=english("give that of this model, or -f FILE.json"))
         mark_pairs(offline, warn=warn)
         return through_quantization(offline, quantized, warn=warn)
     path = files.offline or files.quantized
     return _read(path, warn=warn, strict=strict) if path else FusionRule()
+
+
+def _other_network(offline: FusionRule, quantized: FusionRule, path: Path) -> str:
+    """That a file is of another network than an offline model; empty where both are of one."""
+    ran = (operator for operator in offline.in_order if operator.type not in NEVER_DUMPED)
+    names = list(dict.fromkeys(name for operator in ran for name in operator.originals if name))
+    strange = [name for name in names if name not in quantized.group_of]
+    if not names or same_network(len(names) - len(strange), len(names)):
+        return ""
+    return english(
+        "{path} is of another network: it knows {known} of the {count} operators of the offline model, not so "
+        "{first!r}",
+        path=path,
+        known=len(names) - len(strange),
+        count=len(names),
+        first=strange[0],
+    )
 
 
 def _read(path: Path, *, warn: Warn, strict: bool) -> FusionRule:
