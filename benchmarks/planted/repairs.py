@@ -12,6 +12,7 @@ from benchmarks.planted.case import PlantedCase
 from benchmarks.planted.faults import FAULTS
 from benchmarks.planted.subject import run, sqnr, subject
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.result import CERTAIN_DB
 from roundoff.graph.interface import output_parts, outputs
 from roundoff.graph.load import load_model
 from roundoff.graph.shapes import values
@@ -44,7 +45,8 @@ class Claim:
     Attributes:
         value: The figure.
         unit: ``dB`` of all samples together, ``mean dB`` of single ones, or ``share`` that keeps its class.
-        slack: What it may be less on other samples: a decibel, a hundredth, or what its own interval says.
+        slack: What it may be less on other samples: a decibel, a hundredth, what its own interval says, or nothing
+            where it is a bound.
         part: What decibels are of; empty for the output that is worst off.
     """
 
@@ -100,9 +102,13 @@ class RepairCase:
             if not repair or not repair["measures"]:
                 return None
             measure, interval = repair["measures"][0], repair["interval"]
-            lowest = measure["after"] if interval is None else interval[0]
-            part = measure["what"]["arguments"].get("name", "")
-            return _claim(measure["after"], measure["unit"] or "share", lowest, part)
+            part, value = measure["what"]["arguments"].get("name", ""), measure["after"]
+            lowest = value if interval is None else interval[0]
+            if measure["unit"] == "dB" and interval is not None:
+                # As it is told: a figure, or what others have at least.
+                figure = max(abs(end - value) for end in interval) <= CERTAIN_DB
+                return Claim(value, "dB", CERTAIN_DB, part) if figure else Claim(lowest, "dB", 0.0, part)
+            return _claim(value, measure["unit"] or "share", lowest, part)
         tuning = document.get("tuning")
         if not tuning:
             return None

@@ -55,7 +55,7 @@ def controlled(case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> 
     if out_of_time():
         return None
     before, after = case.loss(more=True), case.loss(fixes, more=True)
-    pairs = before.sample_decibels(before.worst), after.sample_decibels(before.worst)
+    pairs = before.sample_decibels(before.worst, after)
     probability = paired_probability(*pairs)
     unseen = _unseen(case, fixes)
     elsewhere = _elsewhere(case, fixes, out_of_time)

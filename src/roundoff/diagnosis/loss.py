@@ -55,7 +55,8 @@ class Loss:
         samples: Samples that were run.
         by_sample: What each of them adds to the loss, all parts together.
         sums: Energies of signal, candidate and difference of each sample, of shape (samples, 3, parts).
-        flat: Which parts are left only a few of their values, and hardly vary any more.
+        flat: Which parts are left only a few of their values, and hardly vary any more, and which share of their
+            energy in float varies.
     """
 
     parts: tuple[str, ...]
@@ -67,7 +68,7 @@ class Loss:
     samples: int = 0
     by_sample: tuple[float, ...] = ()
     sums: Array = field(default_factory=lambda: np.zeros((0, 3, 0)))
-    flat: frozenset[str] = frozenset()
+    flat: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ratios(self) -> Array:
@@ -109,7 +110,7 @@ class Loss:
     def agrees(self) -> bool:
         """Whether the worst part keeps the usual thresholds."""
         scores = {"cosine": self.cosine, "relative_euclidean": math.sqrt(float(self.ratios.max(initial=0.0)))}
-        return not self.flat.intersection(self.parts) and load_profile("default").holds(scores)
+        return not self.flat.keys() & set(self.parts) and load_profile("default").holds(scores)
 
     def of_part(self, at: int) -> "Loss":
         """The loss of one part alone."""
@@ -128,16 +129,33 @@ class Loss:
         sums = self.sums[list(places)]
         signal, candidate, noise = sums.sum(axis=0)
         by_sample = tuple(self.by_sample[place] for place in places)
-        return Loss(self.parts, signal, candidate, noise, samples=len(places), by_sample=by_sample, sums=sums)
+        return replace(
+            self,
+            signal=signal,
+            candidate=candidate,
+            noise=noise,
+            rows=0,
+            agreeing=0,
+            samples=len(places),
+            by_sample=by_sample,
+            sums=sums,
+        )
 
-    def sample_decibels(self, part: int) -> Array:
-        """Error of each sample in decibels of its signal, at one part; below `NEGLIGIBLE` all are the same."""
-        ratios = _ratios(self.sums[:, 2, part], self.sums[:, 0, part])
-        return np.asarray(10 * np.log10(np.maximum(ratios, NEGLIGIBLE)))
+    def sample_decibels(self, part: int, other: "Loss") -> tuple[Array, Array]:
+        """Error of each sample in decibels of its signal, here and in another loss, at one part of the outputs."""
+        least = self._least(other, NEGLIGIBLE)[part]
+        ratios = (_ratios(each.sums[:, 2, part], each.sums[:, 0, part]) for each in (self, other))
+        ours, theirs = (10 * np.log10(np.maximum(each, least)) for each in ratios)
+        return ours, theirs
+
+    def _least(self, other: "Loss", negligible: float) -> Array:
+        """Below which ratios all are the same, by part: of one that is flat, what varies is all that counts."""
+        return np.array([negligible * min(self.flat.get(n, 1.0), other.flat.get(n, 1.0)) for n in self.parts])
 
     def excess_db(self, expected: "Loss", negligible: float = NEGLIGIBLE) -> float:
         """By how many decibels some part is worse than expected; what is negligible is all the same."""
-        ours, theirs = (np.maximum(each.ratios, negligible) for each in (self, expected))
+        least = self._least(expected, negligible)
+        ours, theirs = (np.maximum(each.ratios, least) for each in (self, expected))
         return max(0.0, *(ratio_db(*pair) for pair in zip(ours.tolist(), theirs.tolist(), strict=True)))
 
 
@@ -207,7 +225,7 @@ class LossMeter:
             self._samples,
             by_sample=by_sample,
             sums=sums,
-            flat=frozenset(name for name, each in zip(names, self._values, strict=False) if each.lost),
+            flat={name: each.varying for name, each in zip(names, self._values, strict=False) if each.lost},
         )
 
 

@@ -610,7 +610,7 @@ def judge_repair(
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
         interval = decibel_interval(after.loss, None if rejected else rare)
-        sure = replace(fixed.repair, measures=(told,), interval=interval).known
+        sure = replace(fixed.repair, measures=(told,), interval=interval).bounded
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
     else:

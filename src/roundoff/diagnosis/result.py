@@ -344,7 +344,10 @@ class RepairStep:
 
 
 CERTAIN_DB = 1.0
-"""A figure in decibels is told as that of other samples where these are within so many of it."""
+"""A figure in decibels is told as that of other samples where these are within so many of it, else a bound is."""
+
+_BOUND_DB = 2.0
+"""What is repaired has at most so many decibels less on other samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,6 +394,13 @@ class Repair:
         if self.interval is None or not self.measures:
             return False
         return max(abs(end - self.measures[0].after) for end in self.interval) <= CERTAIN_DB
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a bound for other samples is near the figure in decibels of these."""
+        if self.interval is None or not self.measures:
+            return False
+        return self.interval[0] >= self.measures[0].after - _BOUND_DB
 
     @property
     def proven(self) -> bool:

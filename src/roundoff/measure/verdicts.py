@@ -449,8 +449,10 @@ def index_doubts(found: Mapping[str, IndexCounts]) -> tuple[Doubt, ...]:
 
 # Outputs that hardly vary any more: beside a large mean neither a cosine nor a ratio of energies shows it.
 
-# An output that has lost its values has at most so many; of fewer in float nothing can be said.
-_FEW_VALUES, _MANY_VALUES = 16, 64
+# An output that has lost its values has at most so many; in float so many at least, and so many times as many.
+_FEW_VALUES, _FEWEST_VALUES, _TIMES_AS_MANY = 16, 8, 4
+# Fewer answers may well be the same.
+_FEWEST_ANSWERS = 4
 # Counted are at most so many, and looked at first so many: nearly every output has more than a few at once.
 _MOST_COUNTED, _FIRST_LOOK = 1 << 16, 1024
 # What the usual limits allow of an error, here of how much the values vary.
@@ -458,58 +460,132 @@ _OF_VARIATION = 0.15
 # What varies by less than this of its size is the rounding of float32.
 _VARIES = 1e-5
 _EIGHT_BITS = 255
+# What ends so near to 1, and never goes beyond, is a probability or the like: its codes are those of all of them.
+_NEAR_ONE = 0.5
 
 
 class ValueTally:
     """How many different values an output, or a part of one, has in float and is left.
 
-    It has lost them where only a few are left, the error is more than the usual limits allow of how much the
-    values vary, and 8 bits of its own would have kept them.
+    It has lost them where only a few are left, of all samples together or of each of them, the error is more than
+    the usual limits allow of how much the values vary, and 8 bits of its own would have kept them; and where all
+    samples are answered the same, and a step of these 8 bits is less than they differ by.
     """
 
     def __init__(self) -> None:
-        self._open = True
+        self._open = self._open_rows = True
         self._before, self._after = np.zeros(0), np.zeros(0)
-        self._count, self._mean, self._spread, self._error = 0, 0.0, 0.0, 0.0
+        # Of single samples: the fewest values in float, and the most that are left.
+        self._row_before, self._row_after = _MOST_COUNTED, 0
+        self._low, self._high = math.inf, -math.inf
+        self._count, self._mean, self._error = 0, 0.0, 0.0
+        self._spread = self._row_spread = 0.0
+        # While all answers of the other network are the same: it, and the sum and squares of those in float.
+        self._same: Array | None = None
+        self._answers = 0
+        self._sums = np.zeros((2, 0))
 
     def add(self, ours: Array, theirs: Array) -> None:
         """Take in one sample: the values in float, and the same of the other network, of one shape."""
-        if not self._open or not ours.size or ours.dtype.kind != "f":
+        if not ours.size or ours.dtype.kind != "f":
             return
-        found = theirs.ravel()
-        first = np.union1d(self._after, found[:_FIRST_LOOK])
-        self._after = first if len(first) > _FEW_VALUES else np.union1d(first, found)
-        values = ours.ravel().astype(np.float64)
-        if len(self._after) > _FEW_VALUES or not (np.isfinite(values).all() and np.isfinite(self._after).all()):
-            self._open, self._before = False, np.zeros(0)
+        self._add_answer(ours, theirs)
+        if not self._open_rows:
             return
-        if len(self._before) < _MOST_COUNTED:
-            self._before = np.union1d(self._before, values)
+        left, values = np.unique(theirs.ravel()[:_FIRST_LOOK]), ours.ravel().astype(np.float64)
+        if len(left) <= _FEW_VALUES:
+            left = np.unique(theirs)
+        # As many values in one sample are too many of all of them, too.
+        if len(left) > _FEW_VALUES or not (np.isfinite(values).all() and np.isfinite(left).all()):
+            self._open = self._open_rows = False
+            self._before = self._after = np.zeros(0)
+            return
+        mine = np.unique(values[:_MOST_COUNTED])
+        self._row_before, self._row_after = min(self._row_before, len(mine)), max(self._row_after, len(left))
+        if self._open:
+            self._before, self._after = np.union1d(self._before, mine), np.union1d(self._after, left)
+            self._open = len(self._after) <= _FEW_VALUES
+        self._low, self._high = min(self._low, values.min()), max(self._high, values.max())
         # Chan, Golub and LeVeque: squares around the mean, of what was seen and of what is new.
         mean, size = float(values.mean()), values.size
         apart, total = mean - self._mean, self._count + size
-        self._spread += float(np.square(values - mean).sum()) + apart**2 * self._count * size / total
+        within = float(np.square(values - mean).sum())
+        self._row_spread += within
+        self._spread += within + apart**2 * self._count * size / total
         self._mean += apart * size / total
         self._count = total
-        self._error += float(np.square(values - found).sum())
+        self._error += float(np.square(values - theirs.ravel()).sum())
+
+    def _add_answer(self, ours: Array, theirs: Array) -> None:
+        if self._answers and self._same is None:
+            return
+        values, found = (each.ravel()[:_MOST_COUNTED].astype(np.float64) for each in (ours, theirs))
+        if self._same is None:
+            self._same, self._sums = found, np.zeros((2, found.size))
+        self._answers += 1
+        if not np.array_equal(self._same, found) or not np.isfinite(values).all():
+            self._same = None
+            return
+        # Around the first answer, so that squares of large values take nothing away.
+        apart = values - found
+        self._sums += np.stack([apart, np.square(apart)])
+        self._low, self._high = min(self._low, values.min()), max(self._high, values.max())
+
+    @property
+    def _all_same(self) -> bool:
+        """Whether all samples are answered the same though they differ by more than a step of 8 bits."""
+        if self._same is None or self._answers < _FEWEST_ANSWERS:
+            return False
+        mean, squares = self._sums / self._answers
+        spread = math.sqrt(max(0.0, float((squares - np.square(mean)).mean())))
+        reach, most = self._reach()
+        return spread > _VARIES * most and reach / _EIGHT_BITS <= spread
 
     @property
     def lost(self) -> tuple[int, int] | None:
-        """How many different values it has in float, and how many are left; None where they are not lost."""
-        if not self._open or len(self._before) < _MANY_VALUES:
-            return None
-        spread = math.sqrt(self._spread / self._count)
-        reach = float(np.ptp(self._before)) / _EIGHT_BITS / math.sqrt(12)
-        varies = spread > _VARIES * float(np.abs(self._before).max())
-        if not varies or reach > _OF_VARIATION * spread:
-            return None
-        coarse = math.sqrt(self._error / self._count) > _OF_VARIATION * spread
-        return (len(self._before), len(self._after)) if coarse else None
+        """How many different values it has in float, and how many are left; None where they are not lost.
+
+        They are those of all samples, or of the sample with the fewest in float and with the most that are left;
+        how many samples there are where all are answered the same.
+        """
+        if self._all_same:
+            return self._answers, 1
+        if self._open and self._coarse(len(self._before), len(self._after), self._spread):
+            return len(self._before), len(self._after)
+        if self._open_rows and self._coarse(self._row_before, self._row_after, self._row_spread):
+            return self._row_before, self._row_after
+        return None
+
+    def _coarse(self, before: int, after: int, squares: float) -> bool:
+        if not self._count or before < max(_FEWEST_VALUES, _TIMES_AS_MANY * after):
+            return False
+        spread, (reach, most) = math.sqrt(squares / self._count), self._reach()
+        step = reach / _EIGHT_BITS / math.sqrt(12)
+        allowed = _OF_VARIATION * spread
+        return spread > _VARIES * most and step <= allowed < math.sqrt(self._error / self._count)
+
+    def _reach(self) -> tuple[float, float]:
+        """How far apart values in float can be, and the largest magnitude of them."""
+        most = max(-self._low, self._high)
+        probable = _NEAR_ONE <= most <= 1
+        return 1 - min(0.0, math.floor(self._low)) if probable else self._high - self._low, most
+
+    @property
+    def _varies(self) -> float:
+        """Squares around the mean of all samples, or around those of single ones."""
+        whole = self._open and self._coarse(len(self._before), len(self._after), self._spread)
+        return self._spread if whole else self._row_spread
 
     @property
     def variation_db(self) -> float:
         """How much the values vary over the error, in decibels; infinite where there is no error."""
-        return ratio_db(self._spread, self._error)
+        return ratio_db(self._varies, self._error)
+
+    @property
+    def varying(self) -> float:
+        """Which share of their energy varies; all of it where all samples are answered the same."""
+        energy = self._spread + self._count * self._mean**2
+        return self._varies / energy if energy and self._varies else 1.0
 
 
 # The grade.

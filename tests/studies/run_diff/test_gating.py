@@ -6,11 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from roundoff.core.coverage import OutputCoverage, Unjudged
+from roundoff.core.coverage import Coverage, Grade, Judgement, OutputCoverage, Unjudged
+from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.errors import BadInput
 from roundoff.messages.message import verbatim
-from roundoff.studies.run_diff.gate import Budgets, GateBudget, judge_diff, new_problems, read_budgets
+from roundoff.studies.run_diff.gate import (
+    Budgets,
+    GateBudget,
+    GateRules,
+    gate_runs,
+    judge_diff,
+    new_problems,
+    read_budgets,
+)
 from tests.studies.run_diff.support import diffed, layer_run, noisy
 
 LEVELS = noisy(20, 12, seed=0)
@@ -93,6 +102,27 @@ def test_a_run_whose_outputs_were_not_all_judged_does_not_pass_even_where_its_ba
     gate = judge_diff(diff, problems=new_problems(run, run, diff))
     assert tuple(map(str, gate.problems)) == ("the output t20 was not judged",)
     assert not gate.passed
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passed"), [("fine", "lossy", False), ("lossy", "lossy", True), ("lossy", "fine", True)]
+)
+def test_outputs_that_miss_their_limits_newly_fail_and_are_never_passed_over(
+    before: Grade, after: Grade, passed: bool
+) -> None:
+    old, new = (_judged(layer_run(LEVELS), grade) for grade in (before, after))
+    gate = gate_runs(old, new, diffed(old, new), GateRules()).gate
+    assert gate is not None
+    assert gate.passed == passed
+    assert gate.lossy == (before == after == "lossy")
+    said = [] if passed else ["LOSSY: outputs miss the limits that those of the baseline keep"]
+    assert [str(each) for each in gate.problems] == said
+
+
+def _judged(run: RunDocument, grade: Grade) -> RunDocument:
+    assert run.layers is not None
+    judgement = Judgement(grade, Coverage(OutputCoverage(("t1",))))
+    return replace(run, layers=replace(run.layers, judgement=judgement))
 
 
 def test_budgets_are_read(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.coverage import Coverage, Judgement, MetricScores
+from roundoff.core.coverage import Judgement, MetricScores
 from roundoff.core.document import RunDocument
 from roundoff.core.files import read_small
 from roundoff.core.untrusted import parse_csv, read_json, read_toml
@@ -251,15 +251,15 @@ def _shown_db(value: float | None) -> Argument:
     return message("common.exact") if exact else f"{value:.1f}"
 
 
-def gate_coverage(after: RunDocument, diff: RunDiff) -> Coverage | None:
-    """What of a run was judged when it was made."""
-    own: Judgement | None = getattr(after, diff.compared).judgement
-    return None if own is None else own.coverage
+def _judgement(run: RunDocument, diff: RunDiff) -> Judgement | None:
+    """What a run said of its outputs when it was made."""
+    found: Judgement | None = getattr(run, diff.compared).judgement
+    return found
 
 
 def gate_doubts(after: RunDocument, diff: RunDiff) -> tuple[Message, ...]:
     """Why scores within budget prove nothing: the run lacks evidence itself, or samples of the baseline."""
-    own: Judgement | None = getattr(after, diff.compared).judgement
+    own = _judgement(after, diff)
     found = [message("run_diff.own_doubt", text=each.text) for each in (() if own is None else own.doubts)]
     if own is not None and own.grade == "no_evidence" and not found:
         found.append(message("run_diff.own_evidence"))
@@ -331,18 +331,24 @@ def gate_runs(
     Raises:
         BadInput: Nothing can be judged, or a budget is for a metric that the baseline does not have.
     """
+    was, own = _judgement(before, diff), _judgement(after, diff)
+    lossy = own is not None and own.grade == "lossy"
+    # A budget of the user's decides what outputs may lose, too.
+    asked = rules.budgets != _NO_BUDGETS or rules.max_regression_db is not None
+    newly = lossy and not asked and was is not None and was.grade != "lossy"
     judged = judge_diff(
         diff,
         budgets=rules.budgets,
         max_regression_db=rules.max_regression_db,
-        problems=new_problems(before, after, diff),
+        problems=(*((message("run_diff.newly_lossy"),) if newly else ()), *new_problems(before, after, diff)),
         doubts=gate_doubts(after, diff),
         strict=rules.strict,
         level=rules.level,
     )
     old, new = ((*metrics_of(each), *given) for each, given in zip((before, after), more, strict=True))
     metrics = judge_metrics(old, new, rules.metrics, strict=rules.strict)
-    return replace(diff, gate=replace(judged, metrics=metrics, coverage=gate_coverage(after, diff)))
+    covered = None if own is None else own.coverage
+    return replace(diff, gate=replace(judged, metrics=metrics, coverage=covered, lossy=lossy and not newly))
 
 
 # A gate on the user's metric: what a run, or a file of scores from elsewhere, may lose against its baseline.

@@ -262,6 +262,13 @@ def _sides(change: RunInputChange) -> dict[str, str]:
     return {"before": change.before or nothing, "after": change.after or nothing}
 
 
+def _evidence_lines(gate: Gate) -> Iterator[_Line]:
+    if gate.coverage is not None:
+        yield translate("coverage.label"), judged_line(gate.coverage)
+    if gate.lossy:
+        yield translate("run_diff.label_outputs"), translate("run_diff.still_lossy")
+
+
 def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     failed = _failed(diff, gate)
     if failed:
@@ -271,8 +278,7 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
         if most is not None and most[0].tensor != row.tensor:
             yield translate("run_diff.largest"), _over_budget(*most)
-    if gate.coverage is not None:
-        yield translate("coverage.label"), judged_line(gate.coverage)
+    yield from _evidence_lines(gate)
     for at, each in enumerate(gate.metrics):
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)
     for at, problem in enumerate(gate.problems[:_LISTED]):

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from roundoff.core.coverage import Coverage
@@ -150,6 +150,7 @@ class Gate:
         doubts: Why scores within budget prove nothing: the run's own evidence, or samples of the baseline that
             the run has not.
         coverage: What of the run was judged; None in documents of older versions.
+        lossy: Whether its outputs miss what they must keep, as those of the baseline did, or as a budget allows.
     """
 
     max_regression_db: float
@@ -159,6 +160,7 @@ class Gate:
     metrics: tuple[GateMetric, ...] = ()
     doubts: tuple[Message, ...] = ()
     coverage: Coverage | None = None
+    lossy: bool = field(default=False, metadata={"rare": True})
 
     @property
     def failed(self) -> int:
