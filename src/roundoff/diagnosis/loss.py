@@ -55,7 +55,7 @@ class Loss:
         samples: Samples that were run.
         by_sample: What each of them adds to the loss, all parts together.
         sums: Energies of signal, candidate and difference of each sample, of shape (samples, 3, parts).
-        flat: Which parts are left only a few of their values, and hardly vary any more.
+        flat: Which parts are left only a few of their values, or an error of more than they vary by.
     """
 
     parts: tuple[str, ...]
@@ -207,7 +207,9 @@ class LossMeter:
             self._samples,
             by_sample=by_sample,
             sums=sums,
-            flat=frozenset(name for name, each in zip(names, self._values, strict=False) if each.lost),
+            flat=frozenset(
+                name for name, each in zip(names, self._values, strict=False) if each.lost or each.drowned
+            ),
         )
 
 
