@@ -1,6 +1,7 @@
 """Ranges far wider than their values, with the tool's scales and without: named, and healthy twins are not."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -10,7 +11,7 @@ from onnx import helper, numpy_helper
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.result import Diagnosis
-from roundoff.graph.load import Model, load_model
+from roundoff.graph.load import Model
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.tensors.stored import ToolScale
 from tests.diagnosis.devices.devices import HeldDumps
@@ -47,7 +48,8 @@ def _model(weights: list[tuple[Array, Array]]) -> Model:
         for each, width in (("x", _WIDTHS[0]), (name, _WIDTHS[-1]))
     ]
     graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], held)
-    return load_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return Model(proto, Path("layers.onnx"), proto.ByteSize())
 
 
 def _run(
