@@ -11,12 +11,14 @@ from onnx import numpy_helper
 from roundoff.cli import main
 from roundoff.demo import model_path
 from roundoff.graph.caffe.convert import import_caffe
+from roundoff.graph.load import load_model
 from tests.ascend_dumps import TIME, item, write_dump
 from tests.documented import ROOT, network
 from tests.graph.caffe.nets import NetText, run_all
 from tests.graph.caffe.test_zoo import drawn
 from tests.graph.caffe.zoo_of_forks import ZOO
-from tests.vendors.ascend.networks import write_sides
+from tests.tensors.test_tools import write_snapshot
+from tests.vendors.ascend.networks import SHAPES, write_sides
 
 _PICTURE = 224
 _QUANTIZED = "int8/model_fake_quant_model.onnx"
@@ -65,19 +67,82 @@ def _convert(folder: Path) -> None:
         write_dump(folder / "npu_dump" / f"Op.{name}.{place}.1.{TIME + place}", [held], op_name=name)
 
 
-def _ascend(folder: Path) -> None:
-    """Dumps and files of a chip."""
+def _ascend(folder: Path, **others: str) -> None:
+    """Dumps and files of a chip, under the names that the pages give them; `others` are of other sides."""
     sides = write_sides(folder / "sides")
-    for name, made in (
-        ("npu_dump", sides.npu), ("golden", sides.float), ("GOLDEN", sides.float), ("FAKE", sides.fake),
-        ("NPU_OFF", sides.quant_off), ("om.json", sides.on), ("om_off.json", sides.quant_off_om),
-        ("quant.json", sides.amct),
-    ):  # fmt: skip
+    named = {
+        "npu_dump": "npu", "golden": "float", "GOLDEN": "float", "FAKE": "fake", "fake": "fake", "DUMP": "npu",
+        "NPU": "npu", "npu": "npu", "NPU_OFF": "quant_off", "NEW": "npu", "OLD": "npu", "FUSED": "npu", "UNFUSED": "npu_off",
+        "om.json": "on", "om_off.json": "quant_off_om", "quant.json": "amct", **others,
+    }  # fmt: skip
+    for name, side in named.items():
+        made = Path(getattr(sides, side))
         shutil.rmtree(folder / name, ignore_errors=True)
-        if Path(made).is_dir():
+        if made.is_dir():
             shutil.copytree(made, folder / name)
         else:
             shutil.copy(made, folder / name)
+    shutil.copytree(folder / "calib", folder / "calibration_folder")
+
+
+def _ascend_quantized(folder: Path) -> None:
+    """Where the chip's dump is that of the quantized model."""
+    _ascend(folder, NPU="quant_off", **{"om.json": "quant_off_om"})
+
+
+def _ascend_fusion(folder: Path) -> None:
+    """Where the same model was compiled with fusion and without."""
+    _ascend(folder, **{"om_off.json": "off"})
+
+
+def _ascend_float(folder: Path) -> None:
+    """The chip's dump, and a Caffe net and its twin that have the layers in it."""
+    _ascend(folder)
+    net = NetText({"data": SHAPES["data"]})
+    said = f"convolution_param {{ num_output: {SHAPES['conv1'][1]} kernel_size: 3 pad: 1 }}"
+    net.add("Convolution", "conv1", "data", params=said).add("ReLU", "relu1", "conv1", "conv1")
+    net.add("InnerProduct", "fc1", "conv1", params=f"inner_product_param {{ num_output: {SHAPES['fc1'][1]} }}")
+    onnx.save(drawn(net, folder).model.proto, folder / "model.onnx")
+    for ending in ("prototxt", "caffemodel"):
+        (folder / f"net.{ending}").rename(folder / f"model.{ending}")
+    np.save(folder / "input.npy", np.random.default_rng(3).normal(size=SHAPES["data"]).astype(np.float32))
+
+
+def _rknn(folder: Path) -> None:
+    """What the tool's accuracy analysis writes of one sample."""
+    sample = np.load(folder / "calib" / "00.npy")
+    np.save(folder / "sample.npy", sample)
+    shutil.rmtree(folder / "DIR")
+    tensors = run_all(load_model(folder / "model.onnx"), {"image": sample})
+    write_snapshot(folder / "DIR", {"golden": tensors, "simulator": tensors})
+
+
+def _check_io(folder: Path) -> None:
+    """Both sides' inputs and results: the deployed side has channels last, in the other order."""
+    pictures = np.load(folder / "calib.npy")[:3]
+    for name, arrays in (
+        ("train", pictures), ("board_in", pictures), ("train_out", pictures * 2), ("board_out", pictures * 2),
+    ):  # fmt: skip
+        (folder / name).mkdir()
+        for number, array in enumerate(arrays):
+            np.save(folder / name / f"img{number}.npy", array[None])
+    shutil.rmtree(folder / "board")
+    (folder / "board_in").rename(folder / "board")
+
+
+def _partial(folder: Path) -> None:
+    """With the evaluator that the page shows."""
+    page = (ROOT / "docs" / "reference" / "partial.md").read_text("utf-8")
+    (folder / "eval.py").write_text(page.split("```python\n# eval.py\n")[1].split("```")[0], encoding="utf-8")
+
+
+def _project(folder: Path) -> None:
+    """A folder with one model and one set of samples, as a new project has them."""
+    kept = {"model.onnx", "calib", "other.npy", "labels.npy"}
+    shutil.copy(folder / "samples.npy", folder / "other.npy")
+    for path in folder.iterdir():
+        if path.name not in kept:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 _EVALUATOR = """\
@@ -180,7 +245,10 @@ def _zoo(folder: Path) -> None:
 
 
 _SCENES: dict[str, Callable[[Path], None]] = {
-    "README": _readme, "amct": _amct, "ascend": _ascend, "check-calibration": _check_calibration,
+    "README": _readme, "amct": _amct, "ascend": _ascend, "ascend-float-model": _ascend_float,
+    "ascend-quantized-model": _ascend_quantized, "ascend-quick-check": _ascend_quantized, "ascend-single-operator": _ascend,
+    "ascend-two-dumps": _ascend_fusion, "check-io": _check_io, "partial": _partial, "project": _project, "rknn": _rknn,
+    "check-calibration": _check_calibration,
     "convert": _convert, "diagnose-dumps": _diagnose_dumps, "distribution": _distribution, "explain": _explain,
     "export-settings": _export_settings, "horizon": _horizon, "pulsar2": _pulsar2,
     "pulsar2-config": _pulsar2_config, "reproduce": _reproduce, "zoo": _zoo,

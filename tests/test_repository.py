@@ -7,14 +7,15 @@ import os
 import re
 import subprocess
 import sys
-from collections import defaultdict
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import roundoff
-from roundoff.cli import COMMANDS
+from roundoff.cli import COMMANDS, main
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "roundoff"
@@ -54,8 +55,48 @@ def relative(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What is asked of a module: its tree would take too much memory to be kept, and too long to be made again.
+
+    Attributes:
+        functions: Each function that is long enough to matter: its line, name and shape.
+        classes: Names of classes.
+        imported: Names of modules that are imported whole.
+        passes_on: Whether it imports from other modules at its top level.
+        assigned: Names that it assigns at its top level.
+    """
+
+    functions: tuple[tuple[int, str, str], ...]
+    classes: tuple[str, ...]
+    imported: frozenset[str]
+    passes_on: bool
+    assigned: frozenset[str]
+
+
 def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+@cache
+def facts(path: Path) -> Facts:
+    tree = parsed(path)
+    nodes = list(ast.walk(tree))
+    found = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    shapes = [(node.lineno, node.name, shape(node)) for node in found]
+    return Facts(
+        tuple((line, name, each) for line, name, each in shapes if each is not None),
+        tuple(node.name for node in nodes if isinstance(node, ast.ClassDef)),
+        frozenset(name.name for node in nodes if isinstance(node, ast.Import) for name in node.names),
+        any(isinstance(node, ast.ImportFrom) for node in tree.body),
+        frozenset(
+            target.id
+            for node in tree.body
+            if isinstance(node, ast.Assign)
+            for target in node.targets
+            if isinstance(target, ast.Name)
+        ),
+    )
 
 
 def run_python(code: str) -> str:
@@ -89,28 +130,36 @@ class _Anonymous(ast.NodeTransformer):
         return ast.arg(self._names.get(node.arg, node.arg), None)
 
 
-def fingerprint(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
-    """A hash that renamed copies share; None for functions too short to matter."""
-    body = function.body[1:] if ast.get_docstring(function) is not None else function.body
-    statements = [node for top in body for node in ast.walk(top) if isinstance(node, ast.stmt)]
-    if len(statements) <= MAX_COPIED_STATEMENTS:
+def body_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+    return function.body[1:] if ast.get_docstring(function) is not None else function.body
+
+
+def shape(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str | None:
+    """A hash of the kinds of nodes, which copies share; None for functions too short to matter."""
+    nodes = [node for top in body_of(function) for node in ast.walk(top)]
+    if sum(isinstance(node, ast.stmt) for node in nodes) <= MAX_COPIED_STATEMENTS:
         return None
+    return hashlib.sha256(" ".join(type(node).__name__ for node in nodes).encode()).hexdigest()
+
+
+def fingerprint(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    """A hash that renamed copies share."""
+    body = body_of(function)
     anonymous = _Anonymous(function)
     text = "\n".join(ast.dump(anonymous.visit(statement)) for statement in body)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    return (n for n in ast.walk(parsed(path)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-
-
 def test_no_function_is_a_copy_of_another() -> None:
+    paths = python_files("src", "scripts", "benchmarks")
+    shapes = Counter(each for path in paths for _, _, each in facts(path).functions)
     places: dict[str, list[str]] = defaultdict(list)
-    for path in python_files("src", "scripts", "benchmarks"):
-        for function in functions(path):
-            digest = fingerprint(function)
-            if digest is not None:
-                places[digest].append(f"{relative(path)}:{function.lineno} {function.name}")
+    # Only what has the shape of another can be its copy.
+    for path in paths:
+        alike = {(line, name) for line, name, each in facts(path).functions if shapes[each] > 1}
+        for node in ast.walk(parsed(path)) if alike else ():
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and (node.lineno, node.name) in alike:
+                places[fingerprint(node)].append(f"{relative(path)}:{node.lineno} {node.name}")
     assert [where for where in places.values() if len(where) > 1] == []
 
 
@@ -144,22 +193,22 @@ def other(numbers):
             result -= 1
     return result
 """
-    first, second, other = (fingerprint(node) for node in ast.parse(source).body)  # type: ignore[arg-type]
+    nodes: list[ast.FunctionDef] = ast.parse(source).body  # type: ignore[assignment]
+    assert len({shape(node) for node in nodes}) == 1
+    first, second, other = map(fingerprint, nodes)
     assert first == second != other
 
 
 def test_class_names_are_unique() -> None:
     owners: dict[str, list[str]] = {}
     for path in python_files("src"):
-        for node in ast.walk(parsed(path)):
-            if isinstance(node, ast.ClassDef):
-                owners.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+        for name in facts(path).classes:
+            owners.setdefault(name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: places for name, places in owners.items() if len(places) > 1} == {}
 
 
 def test_only_the_command_line_has_seen_a_parser() -> None:
-    imports = {relative(path): {name.name for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)
-               for name in node.names} for path in python_files("src")}  # fmt: skip
+    imports = {relative(path): facts(path).imported for path in python_files("src")}
     assert {path for path, names in imports.items() if "argparse" in names and "/cli/" not in path} == set()
 
 
@@ -183,11 +232,8 @@ def test_packages_list_what_they_pass_on() -> None:
     """Public is what has no underscore; only what is imported to be imported again is listed."""
     silent = []
     for path in python_files("src"):
-        tree = parsed(path)
-        names = {target.id for node in tree.body if isinstance(node, ast.Assign)
-                 for target in node.targets if isinstance(target, ast.Name)}  # fmt: skip
-        passes_on = path.name == "__init__.py" and any(isinstance(node, ast.ImportFrom) for node in tree.body)
-        if passes_on and "__all__" not in names:
+        passes_on = path.name == "__init__.py" and facts(path).passes_on
+        if passes_on and "__all__" not in facts(path).assigned:
             silent.append(relative(path))
     assert silent == []
 
@@ -248,9 +294,15 @@ def test_help_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=["roundoff", *COMMANDS])
-def test_help_fits_a_terminal(words: list[str]) -> None:
-    # check=True in run_python asserts that the exit code is 0.
-    text = run_python(f"from roundoff.cli import main\nmain({[*words, '--help']!r})")
+def test_help_fits_a_terminal(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(HELP_COLUMNS))
+    monkeypatch.setenv("NO_COLOR", "1")
+    with pytest.raises(SystemExit) as left:
+        main([*words, "--help"])
+    text = capsys.readouterr().out
+    assert left.value.code == 0
     assert "Usage:" in text
     assert [line for line in text.splitlines() if len(line) > HELP_COLUMNS] == []
 

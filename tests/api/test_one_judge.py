@@ -12,8 +12,9 @@ import roundoff
 from roundoff.diagnosis.loss import LossMeter
 from roundoff.graph.interface import OutputPart
 from roundoff.graph.nodes import make_model
+from roundoff.measure.rows import RowMeter
 from roundoff.measure.verdicts import WORDS
-from roundoff.studies.partial.scores import OutputTally
+from roundoff.studies.partial.scores import OutputTally, measure_chunk
 from tests.models import save, value, wrapped
 
 _TARGETS = ("generic-int8", "generic-int8-per-tensor")
@@ -221,7 +222,7 @@ def test_indices_are_told_by_the_share_that_is_equal(tmp_path: Path) -> None:
 def test_indices_of_an_output_are_counted_as_they_are() -> None:
     ours, theirs = np.array([[7, 3, 1]]), np.array([[7, 1, 3]])
     tally = OutputTally(1, [])
-    tally.add([ours], [theirs], ["a"])
+    tally.add(measure_chunk(RowMeter([]), [ours], [[theirs]], ["a"]), 0)
     # The first of a row is the best one, as TopK gives them.
     assert tally.scores() == {"same_top1": 1.0}
     meter = LossMeter([OutputPart("best")])

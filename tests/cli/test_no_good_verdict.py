@@ -68,7 +68,9 @@ COMMANDS: dict[str, Words] = {
     "layers": lambda model, data: ["layers", model, "--data", data, *TARGET],
     "diagnose": lambda model, data: ["diagnose", model, "--data", data, *TARGET],
     "diagnose-dumps": lambda model, data: ["diagnose", model, "--data", data, "--dumps", "dump"],
-    "tune": lambda model, data: ["tune", model, "--data", data, *TARGET, "-o", "tuned", "--force"],
+    "tune": lambda model, data: [
+        *("tune", model, "--data", data, *TARGET, "--max-trials", "8", "-o", "tuned", "--force")
+    ],
     "transform": lambda model, data: [
         "transform",
         "equalize",

@@ -332,7 +332,7 @@ def test_killed_at_random_moments_it_gives_the_same(run: Run, folder: Path) -> N
     # A source tree need not be installed.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     moments = np.random.default_rng(3)
-    for _ in range(10):
+    for _ in range(5):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command, cwd=folder, env=environment, **quiet)  # type: ignore[call-overload]
         try:

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from roundoff.api import checks, comparison, diagnosis, quantization, studies
 from roundoff.cli import main
 from tests.goldens.scene import SHARED, make_scene
 from tests.goldens.values import digest, reduced
@@ -96,6 +98,48 @@ def _before() -> dict[str, str]:
     return dict(table["before"])
 
 
+# Public functions that only compute. What they write, and what others write, is done again in every view.
+_COMPUTING = {
+    studies: (
+        "layers", "accumulate", "sensitivity", "partial", "distribution", "channels", "outliers", "samples",
+    ),
+    checks: ("check_calibration",),
+    comparison: ("compare",),
+    diagnosis: ("diagnose",),
+    quantization: ("quantize", "transform"),
+}  # fmt: skip
+
+
+@contextlib.contextmanager
+def _computed_once() -> Iterator[None]:
+    """Compute a case in its first view, only show it in the others: no result has a language or a width."""
+    with contextlib.ExitStack() as stack:
+        for module, names in _COMPUTING.items():
+            for name in names:
+                stack.enter_context(mock.patch.object(module, name, _once(getattr(module, name))))
+        yield
+
+
+def _once(function: Callable[..., Any]) -> Callable[..., Any]:
+    kept: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {}
+
+    def call(**options: Any) -> Any:
+        # A diagnosis that is going to repair goes on from what it has loaded.
+        if options.get("explore"):
+            return function(**options)
+        key = repr([(name, options[name]) for name in sorted(options.keys() - {"progress", "tell"})])
+        if key not in kept:
+            told: list[tuple[Any, ...]] = []
+            listening = {"tell": lambda *said: told.append(said)} if "tell" in options else {}
+            kept[key] = function(**{**options, **listening}), told
+        found, told = kept[key]
+        for said in told:
+            options["tell"](*said)
+        return found
+
+    return call
+
+
 class Stage:
     """A folder with the scene, and with runs that several cases start from; made once per process."""
 
@@ -106,6 +150,10 @@ class Stage:
 
     def observe(self, case: Case) -> dict[str, Any]:
         """Run a case in every view; exit code, texts, and what was written."""
+        with _computed_once():
+            return self._observe(case)
+
+    def _observe(self, case: Case) -> dict[str, Any]:
         codes, texts, files = {}, {}, {}
         for view in case.views:
             with self._place(case.name, case.needs) as place:

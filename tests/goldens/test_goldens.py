@@ -71,6 +71,7 @@ def test_what_is_printed_fits_the_terminal(case: Case) -> None:
         ({"text": {"x": "keeps 4.3 dB"}}, {"text": {"x": "keeps 4.5 dB"}}),
         ({"text": {"x": "keeps 4.3 dB"}}, {"text": {"x": "keeps 4.3 db"}}),
         ({"text": {"x": "7 of 9 nodes"}}, {"text": {"x": "8 of 9 nodes"}}),
+        ({"text": {"x": "a,0.9998454377828728"}}, {"text": {"x": "a,0.9998554377828728"}}),
         (["a,0.85,x"], ["a,0.86,x"]),
         (["a,0.8512345,x"], ["a,0.8512355,x"]),
     ],
@@ -86,6 +87,7 @@ def test_what_moved_is_seen(kept: object, found: object) -> None:
         ({"a": 1e-12}, {"a": 3e-12}),
         ({"text": {"x": "keeps 4.3 dB"}}, {"text": {"x": "keeps 4.4 dB"}}),
         ({"text": {"x": "mse 1.2e-05"}}, {"text": {"x": "mse 1.3e-05"}}),
+        ({"text": {"x": "a,0.9998454377828728"}}, {"text": {"x": "a,0.999845437782873"}}),
         (["a,0.85123456789,x"], ["a,0.85123456788,x"]),
     ],
 )

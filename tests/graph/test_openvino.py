@@ -17,7 +17,7 @@ _PORT = '<port id="{}" precision="FP32"><dim>1</dim><dim>2</dim></port>'
 _LAYER = '<layer id="{}" name="{}" type="{}" version="opset1">{}</layer>'
 
 
-def _ir(folder: Path, kind: str = "FakeQuantize") -> Path:
+def small_ir(folder: Path, kind: str = "FakeQuantize") -> Path:
     """x -> FakeQuantize from -1 to 1 in 255 steps -> Relu -> y."""
     stored = '<data element_type="f32" shape="" offset="{}" size="4"/><output><port id="0"/></output>'
     ends = [_LAYER.format(at + 1, name, "Const", stored.format(4 * at)) for at, name in enumerate(("low", "high"))]
@@ -54,7 +54,7 @@ def _run(path: Path, feed: np.ndarray) -> np.ndarray:
 
 
 def test_levels_are_codes(tmp_path: Path) -> None:
-    path = _ir(tmp_path)
+    path = small_ir(tmp_path)
     (quantizer,) = read_quantized(load_model(path)).quantizers
     assert float(quantizer.params.scale) == pytest.approx(2 / 254)
     x = np.array([[0.3, 5.0]], np.float32)
@@ -70,10 +70,10 @@ def test_a_transformer_block_computes_what_openvino_does() -> None:
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:
-    path = _ir(tmp_path, kind="Mystery")
+    path = small_ir(tmp_path, kind="Mystery")
     with pytest.raises(BadInput, match="not read: Mystery"):
         load_model(path)
-    path = _ir(tmp_path)
+    path = small_ir(tmp_path)
     path.with_suffix(".bin").write_bytes(b"")
     with pytest.raises(BadInput, match="too short"):
         load_model(path)
@@ -83,7 +83,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:
-    path, rng, refused = _ir(tmp_path), np.random.default_rng(4), 0
+    path, rng, refused = small_ir(tmp_path), np.random.default_rng(4), 0
     seed = path.read_bytes()
     for at in range(60):
         folder = tmp_path / str(at)

@@ -13,6 +13,7 @@ from roundoff.measure.verdicts import (
     WORDS,
     PairedChange,
     SampleSanity,
+    beside_tensors,
     judge,
     label_doubts,
     may_say,
@@ -174,3 +175,8 @@ def test_one_number_for_all_samples_decides_by_itself() -> None:
     assert found.chance is None
     assert found.significant
     assert not found.within(0.05)
+
+
+def test_few_rows_of_one_class_are_no_doubt_beside_tensors() -> None:
+    few, many, flat = Doubt("one_class", 9, 9, "3"), Doubt("one_class", 10, 10, "3"), Doubt("flat")
+    assert beside_tensors([few, many, flat]) == (many,)

@@ -70,9 +70,13 @@ def explained_names() -> list[str]:
     return [name for name in names if name not in FRAME]
 
 
+@pytest.fixture(scope="module")
+def code() -> str:
+    return "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*page*.py"))
+
+
 @pytest.mark.parametrize("name", explained_names())
-def test_every_entry_explains_something(name: str) -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*page*.py"))
+def test_every_entry_explains_something(name: str, code: str) -> None:
     if name.startswith("word_"):
         assert f"glossary.{name.removeprefix('word_')}" in catalogue()
         return

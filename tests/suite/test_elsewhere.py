@@ -78,3 +78,37 @@ def test_samples_of_a_search_are_measured_elsewhere(tmp_path: Path, cluster: Her
     plain = roundoff.tune(tmp_path / "net.onnx", **options)
     assert content(roundoff.tune(tmp_path / "net.onnx", dask="there", **options)) == content(plain)
     assert cluster.pieces > 1
+
+
+@pytest.mark.parametrize("labels", [False, True])
+def test_samples_of_a_sweep_are_run_elsewhere(tmp_path: Path, cluster: Here, labels: bool) -> None:
+    make_zoo(tmp_path, samples=70)
+    options: dict[str, Any] = {"target": "generic-int8", "data": tmp_path / "samples.npy", "top": 3}
+    if labels:
+        np.save(tmp_path / "labels.npy", np.arange(70) % 5)
+        options["labels"] = tmp_path / "labels.npy"
+    plain = roundoff.partial(tmp_path / "net.onnx", **options)
+    assert content(roundoff.partial(tmp_path / "net.onnx", dask="there", **options)) == content(plain)
+    assert cluster.pieces > 1
+
+
+@pytest.mark.parametrize("method", ["minmax", "entropy"])
+def test_samples_of_a_calibration_are_observed_elsewhere(tmp_path: Path, cluster: Here, method: str) -> None:
+    make_zoo(tmp_path, samples=23)
+    options: dict[str, Any] = {"target": "generic-int8", "data": tmp_path / "samples.npy", "calibration": method}
+    plain = roundoff.quantize(tmp_path / "net.onnx", **options)
+    there = roundoff.quantize(tmp_path / "net.onnx", dask="there", **options)
+    assert cluster.pieces > 1
+    assert content(there) == content(plain)
+    for name, each in plain.result.calibration.observations.items():
+        other = there.result.calibration.observations[name]
+        assert (each.count, each.low.tolist(), each.high.tolist()) == (
+            other.count,
+            other.low.tolist(),
+            other.high.tolist(),
+        )
+    folders = [tmp_path / "a", tmp_path / "b"]
+    for outcome, folder in zip((plain, there), folders, strict=True):
+        outcome.save(folder)
+    models = [sorted(each.read_bytes() for each in folder.glob("*.onnx")) for folder in folders]
+    assert models[0] == models[1]

@@ -1,5 +1,6 @@
 """Making quantized models and looking at them: quantize, transform, targets, audit, export_settings."""
 
+import contextlib
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -146,13 +147,18 @@ def file_prefix(model: Path, prefix: str | None) -> str:
 
 @public
 def quantize(
-    model: ModelLike, *, statistics: PathLike | None = None, **options: Unpack[TargetOptions]
+    model: ModelLike,
+    *,
+    statistics: PathLike | None = None,
+    dask: str | None = None,
+    **options: Unpack[TargetOptions],
 ) -> QuantizationOutcome:
     """Quantize a float model the way a chip's toolchain would.
 
     Args:
         model: The float model.
         statistics: Take what an earlier run observed; data then only serves to compare outputs.
+        dask: Address of a Dask scheduler, whose workers observe activations; ``local`` to start a cluster here.
         options: The chip, how to quantize for it, and what the model is fed.
     """
     from roundoff.graph.interface import inputs
@@ -163,6 +169,7 @@ def quantize(
     from roundoff.run.capture import NO_INPUTS
 
     call = Call("quantize", options, TargetOptions)
+    one_of(statistics=statistics, dask=dask)
     if call.get("target") is None:
         raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
     settings = quantize_settings(call)
@@ -176,7 +183,15 @@ def quantize(
     samples: Samples | None = None if specs else NO_INPUTS
     if (data is not None and not (isinstance(data, list) and not data)) or (specs and observed is None):
         samples = samples_for(call, given.model)
-    found = quantize_model(given.model, samples, settings, calibration=observed, progress=call.progress)
+    with contextlib.ExitStack() as held:
+        observe = None
+        if dask is not None:
+            from roundoff.api import remote
+
+            observe = held.enter_context(remote.observed_in_cluster(dask, call))
+        found = quantize_model(
+            given.model, samples, settings, calibration=observed, observe=observe, progress=call.progress
+        )
     found = replace(found, on_samples=notes_on_samples(call, given.model, samples))
     target = call.get("target")
     read = [origin, *file_inputs(("rules", call.get("rules")), ("statistics", statistics))]

@@ -4,8 +4,9 @@ A worker gets a network, the paths of samples and the hash of what they hold, an
 runs exactly what one process would have run, in the same chunks: the bits are the same, wherever they come from.
 """
 
+import contextlib
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,16 +21,21 @@ from roundoff.errors import BadInput
 from roundoff.graph.interface import inputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import english
+from roundoff.run import executors
 from roundoff.run.bench import Bench
-from roundoff.run.evaluators import EvaluationSamples, evaluator_in, make_run
+from roundoff.run.evaluators import EvaluationSamples, Subset, evaluator_in, make_run
 from roundoff.run.executors import DaskWorkers, LocalWorkers
 from roundoff.run.session import available_threads
 from roundoff.search.evaluators import FunctionJudge, JudgeOptions, with_evaluator
 from roundoff.search.judges import ClassJudge, Measure, SignalJudge, TrialJudge, predicted_classes
 
 if TYPE_CHECKING:
+    from roundoff.core.quantizers import Quantizer
     from roundoff.graph.quantized_model import QuantizedModel
+    from roundoff.quantize.calibration.calibration import Calibration, Observe
+    from roundoff.quantize.calibration.methods import Detail
     from roundoff.run.capture import Samples
+    from roundoff.studies.partial.scores import CandidateScoring, Chunks, ChunkScores
     from roundoff.studies.sensitivity.exact import ExactEngine
     from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
@@ -111,6 +117,18 @@ def _absolute(word: str) -> str:
 
 def _digest(data: DataLike) -> str:
     return "".join(each.sha256 for each in data_inputs("data", data, None))
+
+
+@contextlib.contextmanager
+def open_cluster(dask: str, call: Call) -> Iterator[tuple[Workers, SampleFiles]]:
+    """The workers of a cluster, and the samples of a call as they find them.
+
+    Raises:
+        BadInput: The samples are in memory.
+    """
+    files = SampleFiles.of(call, call.get("data"), limit=call.get("samples"))
+    with executors.open_workers(dask=dask) as workers:
+        yield workers, files
 
 
 def with_threads(threads: int | None) -> int:
@@ -295,6 +313,153 @@ def evaluated_elsewhere(
         return measure
 
     return of
+
+
+# Samples of a sweep ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ScoringPiece:
+    """Samples that candidates of a sweep are tried on.
+
+    Attributes:
+        samples: All samples.
+        indices: Those of the sweep.
+        chosen: Which of them are run.
+        metrics: Names of what outputs are compared by.
+        labels: Right classes of all rows of the sweep.
+        together: Samples that may run together.
+        threads: Threads to use.
+        network: Hash of the float network.
+    """
+
+    samples: SampleFiles
+    indices: tuple[int, ...]
+    chosen: tuple[int, ...]
+    metrics: tuple[str, ...]
+    labels: Array | None
+    together: int
+    threads: int | None
+    network: str
+
+
+def score_piece(
+    in_float: Model, choices: "Sequence[Sequence[Quantizer]]", piece: ScoringPiece
+) -> "list[ChunkScores]":
+    """What some samples tell of candidates; this is what workers call."""
+    from roundoff.measure.metrics import get_metric
+    from roundoff.studies.partial.scores import CandidateRunner, CandidateScoring
+
+    def opened() -> CandidateRunner:
+        about = (piece.indices, list(map(get_metric, piece.metrics)), piece.labels)
+        return CandidateRunner(
+            CandidateScoring(in_float, piece.samples.open(in_float), *about, threads=piece.threads)
+        )
+
+    key = f"scoring {piece.network} {piece.samples} {piece.indices} {piece.metrics} {piece.threads} {piece.labels}"
+    runner: CandidateRunner = _kept(key, opened)
+    return list(runner.chunks(choices, piece.together, piece.chosen))
+
+
+def scored_elsewhere(workers: Workers, samples: SampleFiles) -> "Chunks":
+    """What runs samples of a sweep in workers instead of here; for `roundoff.studies.partial`."""
+    from roundoff.graph.quantized_model import model_hash
+
+    def chunks(
+        trial: "CandidateScoring", choices: "Sequence[Sequence[Quantizer]]", together: int
+    ) -> "Iterator[ChunkScores]":
+        model, shared = workers.share(trial.model), workers.share(choices)
+        network, metrics = model_hash(trial.model), tuple(each.name for each in trial.metrics)
+        threads = with_threads(trial.threads)
+        futures = []
+        for share in _shares(len(trial.indices), workers.workers, multiple=together):
+            chosen = tuple(trial.indices[share])
+            about = (tuple(trial.indices), chosen, metrics, trial.labels, together, threads, network)
+            futures.append(workers.submit(score_piece, model, shared, ScoringPiece(samples, *about)))
+        for future in futures:
+            yield from future.result()
+
+    return chunks
+
+
+# A calibration over samples --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationPiece:
+    """Samples of a calibration.
+
+    Attributes:
+        samples: All samples.
+        indices: Which are run.
+        names: What these are called.
+        tensors: What is observed, with the axis along which channels are told apart.
+        detail: Whether ranges are enough.
+        threads: Threads to use.
+        max_memory: Bytes that a worker may take.
+    """
+
+    samples: SampleFiles
+    indices: tuple[int, ...]
+    names: tuple[str, ...]
+    tensors: tuple[tuple[str, int | None], ...]
+    detail: "Detail"
+    threads: int | None
+    max_memory: int | None
+
+
+def calibrate_piece(model: Model, piece: CalibrationPiece) -> "Calibration":
+    """What some samples tell of tensors; this is what workers call.
+
+    Raises:
+        BadInput: This worker would run other samples.
+    """
+    from roundoff.quantize.calibration.calibration import calibrate
+
+    chosen = Subset(piece.samples.open(model), piece.indices)
+    if chosen.names != piece.names:
+        what = english("{data} holds something else on a worker.", data=piece.samples.data)
+        raise BadInput(what, fix=english("let all machines see the same files"))
+    tensors, threads, memory = dict(piece.tensors), piece.threads, piece.max_memory
+    return calibrate(model, chosen, tensors, detail=piece.detail, threads=threads, max_memory=memory)
+
+
+def observed_elsewhere(
+    workers: Workers, files: SampleFiles, *, threads: int | None, max_memory: int | None
+) -> "Observe":
+    """What observes tensors in workers instead of here: counts and ranges merge exactly."""
+
+    def observe(
+        model: Model, samples: "Samples", tensors: Mapping[str, int | None], detail: "Detail"
+    ) -> "Calibration":
+        names, indices = samples.names, range(len(samples.names))
+        chosen = tuple(indices)
+        while isinstance(samples, Subset):
+            chosen, samples = tuple(samples.indices[index] for index in chosen), samples.samples
+        shared, futures = workers.share(model), []
+        for share in _shares(len(chosen), workers.workers):
+            about = (chosen[share], names[share], tuple(tensors.items()), detail, threads, max_memory)
+            futures.append(workers.submit(calibrate_piece, shared, CalibrationPiece(files, *about)))
+        found: Calibration = futures[0].result()
+        for future in futures[1:]:
+            found = found.merge(future.result())
+        return found
+
+    return observe
+
+
+@contextlib.contextmanager
+def observed_in_cluster(dask: str, call: Call) -> "Iterator[Observe]":
+    """What observes tensors in the workers of a cluster."""
+    with open_cluster(dask, call) as (workers, files):
+        yield observed_elsewhere(workers, files, threads=call.threads, max_memory=call.max_memory)
+
+
+@contextlib.contextmanager
+def scored_in_cluster(dask: str, call: Call) -> "Iterator[Chunks]":
+    """What runs samples of a sweep in the workers of a cluster."""
+    with open_cluster(dask, call) as (workers, files):
+        yield scored_elsewhere(workers, files)
 
 
 def _same_shapes(model: Model) -> bool:

@@ -188,7 +188,7 @@ def tune(
         holdout: Share of them that is kept from the search, 0 for none; about a third by default.
         test_data: To test the answer on.
         test_labels: Right classes of these.
-        dask: Address of a Dask scheduler, whose workers measure candidates; ``local`` to start a cluster here.
+        dask: Address of a Dask scheduler, whose workers calibrate and measure; ``local`` to start a cluster here.
         on_trial: Told of each trial, the best so far, and the name of the metric.
         tell: Told what the reader should know.
         options: The chip, where the search begins, and what the model is fed.
@@ -220,7 +220,7 @@ def tune(
             delivery = _delivery(folder, given, settings.target, read[0][1].sha256)
             store = TuneStore(folder, facts, delivery.best_so_far, on_trial)
         if dask is not None:
-            store = replace(store, elsewhere=held.enter_context(_elsewhere(dask, call, asked)))
+            store = replace(store, **held.enter_context(_elsewhere(dask, call, asked)))
         right = settings.judge.labels if data.evaluation is data.calibration else None
         notes = notes_on_samples(call, given.model, data.calibration, labels=right)
         try:
@@ -255,7 +255,7 @@ def tune(
 
 @contextlib.contextmanager
 def _elsewhere(dask: str, call: Call, asked: _Asked) -> Iterator[Any]:
-    """What measures candidates in the workers of a cluster."""
+    """What measures candidates, and what observes activations, in the workers of a cluster."""
     from roundoff.api import remote
     from roundoff.run.executors import open_workers
 
@@ -264,7 +264,13 @@ def _elsewhere(dask: str, call: Call, asked: _Asked) -> Iterator[Any]:
     files = remote.SampleFiles.of(call, asked.eval_data if own else call.get("data"), limit=limit)
     evaluator = Path(asked.evaluator) if is_path(asked.evaluator) else None
     with open_workers(dask=dask) as workers:
-        yield remote.evaluated_elsewhere(workers, files, threads=call.threads, evaluator=evaluator)
+        observed = remote.SampleFiles.of(call, call.get("data"), limit=call.get("samples")) if own else files
+        yield {
+            "elsewhere": remote.evaluated_elsewhere(workers, files, threads=call.threads, evaluator=evaluator),
+            "observe": remote.observed_elsewhere(
+                workers, observed, threads=call.threads, max_memory=call.max_memory
+            ),
+        }
 
 
 def _doubts(found: Tuning, evidence: "Judgement", settings: "TuneSettings") -> "Iterator[Doubt]":

@@ -1,5 +1,6 @@
 """The studies of one network, as functions: layers, accumulate, sensitivity, partial, channels, ..."""
 
+import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -341,11 +342,9 @@ def sensitivity(
         )
     else:
         from roundoff.api import remote
-        from roundoff.run.executors import open_workers
 
         settings = replace(settings, threads=remote.with_threads(call.threads))
-        files = remote.SampleFiles.of(call, call.get("data"), limit=call.get("samples"))
-        with open_workers(dask=dask) as workers:
+        with remote.open_cluster(dask, call) as (workers, files):
             measured = analyze_sensitivity(
                 subject.quantized,
                 subject.samples,
@@ -380,6 +379,7 @@ def partial(
     evaluator: EvaluatorLike | None = None,
     goal: str | float | None = None,
     stop_at_goal: bool = False,
+    dask: str | None = None,
     **options: Unpack[SubjectOptions],
 ) -> "Outcome[PartialQuantization]":
     """Find out how few nodes have to stay in float, or need 16 bits.
@@ -396,6 +396,7 @@ def partial(
         evaluator: The user's own measure.
         goal: ``99%`` of the float score, or a score.
         stop_at_goal: With an evaluator: try no more once the goal is reached.
+        dask: Address of a Dask scheduler, whose workers run samples; ``local`` to start a cluster here.
         options: What is quantized or is to be, and what it is fed.
     """
     from roundoff.studies.partial.result import PartialSettings, check_settings
@@ -405,6 +406,7 @@ def partial(
     check_subject(call, model)
     check_files(("The labels", labels))
     one_of(labels=labels, evaluator=evaluator)
+    one_of(evaluator=evaluator, dask=dask)
     one_of(ranking=ranking, nodes=nodes)
     _choose("--kind", kind, _KINDS)
     if nodes is not None and kind != "node":
@@ -428,17 +430,17 @@ def partial(
     check_settings(settings, labelled=labels is not None)
     subject = open_subject(call, model)
     right = open_labels(labels, subject.samples.names, cut=call.get("samples") is not None)
-    if order is None:
-        subjects, said = _ranked(call, subject, kind)
-    else:
-        from roundoff.messages.message import message
-        from roundoff.studies.partial.study import named_subjects
-
-        given = ranking is None
-        said = message("partial.as_given") if given else message("partial.as_in", file=str(ranking))
-        subjects = named_subjects(subject.quantized, order)
+    subjects, said = _ordered(call, subject, kind, order, ranking)
     settings = replace(settings, labels=right, ranking=said)
-    found = sweep(subject.quantized, subject.samples, subjects, settings, progress=call.progress)
+    with contextlib.ExitStack() as held:
+        elsewhere = None
+        if dask is not None:
+            from roundoff.api import remote
+
+            elsewhere = held.enter_context(remote.scored_in_cluster(dask, call))
+        found = sweep(
+            subject.quantized, subject.samples, subjects, settings, progress=call.progress, elsewhere=elsewhere
+        )
     doubts = _repeated(subject, measure, threads=call.threads) if found.complete else ()
     if goal is None and score is None and labels is None and measure is None:
         found, doubts = _kept_limits(call, subject, subjects, found)
@@ -504,9 +506,17 @@ def _repeated(subject: Subject, evaluator: "Evaluator | None", *, threads: int |
     return repeat_doubts(np.asarray(first), np.asarray(second))
 
 
-def _ranked(call: Call, subject: Subject, kind: str) -> "tuple[tuple[SwitchedSubject, ...], Message]":
+def _ordered(
+    call: Call, subject: Subject, kind: str, order: Sequence[str] | None, ranking: PathLike | None
+) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
     from roundoff.messages.message import message
+
+    if order is not None:
+        from roundoff.studies.partial.study import named_subjects
+
+        said = message("partial.as_given") if ranking is None else message("partial.as_in", file=str(ranking))
+        return named_subjects(subject.quantized, order), said
     from roundoff.studies.sensitivity.study import ranked_subjects
 
     subjects, found = ranked_subjects(

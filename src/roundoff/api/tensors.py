@@ -27,6 +27,7 @@ from roundoff.core.files import (
     check_output_directory,
     disk_budget,
     is_caffe,
+    is_model,
     output_directory,
     pair_path,
     write_text,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from roundoff.core.progress import Progress
     from roundoff.core.tensors import TensorInfo, TensorSource
     from roundoff.graph.caffe.convert import Imported
+    from roundoff.graph.load import Model
     from roundoff.measure.statistics import TensorSummary
     from roundoff.pages.blocks import Page
     from roundoff.run.capture import Estimate, LiveSource, Samples
@@ -304,11 +306,11 @@ def convert(
     random_weights: bool = False,
     force: bool = False,
     progress: "Progress | None" = None,
-) -> "PageOutcome[Imported | TensorConversion]":
-    """Convert a Caffe net to an ONNX model, or tensor files to others.
+) -> "PageOutcome[Imported | Model | TensorConversion]":
+    """Convert a model to ONNX, or tensor files to others.
 
     Args:
-        source: A net, or a file or folder of tensors.
+        source: A Caffe net, a .tflite or OpenVINO .xml, or a file or folder of tensors.
         output: The .onnx file, or the folder, to write.
         weights: The net's numbers; the file beside it when None.
         to: How tensors are stored: ``npy``, ``npz``, ``bin``, ``ascend-npy``.
@@ -331,16 +333,18 @@ def convert(
     path, target = Path(source), as_path(output, option="-o")
     if to is not None and to not in _WRITTEN_AS:
         raise BadInput(english("There is no format {to!r}.", to=to), fix=nearest(to, _WRITTEN_AS))
-    if not is_caffe(path) and path.suffix.lower() != ".onnx":
+    net = is_caffe(path) or path.suffix.lower() == ".onnx"
+    if not net:
         if weights is not None:
             what = english("{path} is no Caffe net, so that {weights} means nothing.", path=path, weights=weights)
             raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))
         for option, wanted in (("--input-shape", input_shape), ("--random-weights", random_weights)):
             if wanted:
                 raise BadInput(
-                    english("{option} is for nets, not for files of tensors.", option=option),
+                    english("{option} is for Caffe nets.", option=option),
                     fix=english("leave out {option}", option=option),
                 )
+    if not is_model(path):
         found = _converted(call, path, target, to=to, layout=layout, shape=shape, force=force)
         code = EXIT_THRESHOLD_MISSED if found.failed else EXIT_OK
         rows = [
@@ -358,6 +362,10 @@ def convert(
                 english("{option} is for files of tensors, not for nets.", option=option),
                 fix=english("leave out {option}", option=option),
             )
+    if not net:
+        model = _rewritten_model(path, target, force=force)
+        about = [("model", target), ("nodes", len(model.proto.graph.node))]
+        return PageOutcome(model, call.document(file_inputs(("model", path))), shown=_page("convert", about))
     shapes = {"": input_shape} if isinstance(input_shape, Sequence) else input_shape
     imported = _imported(path, weights, target, shapes=shapes, fill=random_weights, force=force)
     graph = imported.model.proto.graph
@@ -373,6 +381,24 @@ def convert(
     return PageOutcome(imported, call.document(given), shown=_page("convert", rows))
 
 
+def _rewritten_model(path: Path, target: Path, *, force: bool) -> "Model":
+    from roundoff.graph.load import load_model
+    from roundoff.graph.save import save_model
+
+    _check_ending(target)
+    model = load_model(path)
+    save_model(model, target, replace=force)
+    return model
+
+
+def _check_ending(target: Path) -> None:
+    if target.suffix.lower() != ".onnx":
+        what = english(
+            "-o {target} does not end in .onnx, so that no program would take it for a model.", target=target
+        )
+        raise BadInput(what, fix=english("-o {with_suffix}", with_suffix=target.with_suffix(".onnx")))
+
+
 def _imported(
     path: Path,
     weights: PathLike | None,
@@ -385,11 +411,7 @@ def _imported(
     from roundoff.graph.caffe.convert import import_caffe
     from roundoff.graph.save import save_model
 
-    if target.suffix.lower() != ".onnx":
-        what = english(
-            "-o {target} does not end in .onnx, so that no program would take it for a model.", target=target
-        )
-        raise BadInput(what, fix=english("-o {with_suffix}", with_suffix=target.with_suffix(".onnx")))
+    _check_ending(target)
     if not is_caffe(path):
         what = english("{path} is no Caffe net; those are called .prototxt.", path=path)
         raise BadInput(what, fix=english("roundoff convert net.prototxt net.caffemodel -o net.onnx"))

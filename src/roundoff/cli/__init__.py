@@ -69,7 +69,7 @@ GROUPS = {
     },
     "models, tensors": {
         "dump": "run a model and write every tensor it computes, or statistics",
-        "convert": "make an ONNX model of a Caffe net, or other files of tensors",
+        "convert": "make an ONNX model of a Caffe net, .tflite or .xml, or other files of tensors",
     },
     "vendors' tools": {
         "ascend": "Ascend's msaccucmp: its sub-commands, flags and files",

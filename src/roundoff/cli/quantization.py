@@ -58,6 +58,7 @@ _REPLACE = opt("--force", "replace what an earlier run wrote to DIR")
     opt("--json", "print the plan and the figures as JSON"),
     opt("--max-memory SIZE", "memory to stay within, e.g. 2GiB"),
     THREADS,
+    DASK,
     DATA,
 )
 def quantize(args: argparse.Namespace, terminal: Terminal) -> int:

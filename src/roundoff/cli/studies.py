@@ -268,6 +268,7 @@ def accumulate(args: argparse.Namespace, terminal: Terminal) -> int:
         opt("--goal SHARE|SCORE", "99%% of the float score (the default), or a score"),
         opt("--stop-at-goal", "with --evaluator: try no more once the goal is reached"),
     ),
+    DASK,
     results("partial.csv", "count,subject,op_type,", pictures="FILE|DIR"),
     LIMITS,
     DATA,

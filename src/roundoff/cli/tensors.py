@@ -14,6 +14,7 @@ from roundoff.messages.numbers import counted, format_size
 if TYPE_CHECKING:
     from roundoff.api.tensors import TensorConversion
     from roundoff.graph.caffe.convert import Imported
+    from roundoff.graph.load import Model
 
 _FORMATS = ("npy", "npz", "bin", "ascend-npy")
 # So many layers, and tensors, are listed on the terminal.
@@ -108,7 +109,7 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
 
 
 @command(
-    opt("source SOURCE", "a net (.prototxt), or a file or folder of tensors"),
+    opt("source SOURCE", "a model (.prototxt, .tflite, .xml), or a file or folder of tensors"),
     opt(
         "weights CAFFEMODEL?",
         "the net's numbers (default: the file of the same name, or the only .caffemodel beside the net)",
@@ -139,41 +140,43 @@ def _input_shapes(text: str) -> dict[str, tuple[int, ...]]:
     ),
 )
 def convert(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Convert a Caffe net to an ONNX model, or tensor files to others.
+    """Convert a model to ONNX, or tensor files to others.
 
-    Layers become nodes of the same names, blobs tensors of the same names. Where
+    Of a Caffe net layers become nodes of the same names, blobs tensors of the same names. Where
     layers work in place, the last version of a blob has its name, and those
     before it are called BLOB#LAYER. Layers that serve training are left out and
-    listed. All other commands take Caffe nets as they are.
+    listed. All other commands take Caffe nets, .tflite and OpenVINO's .xml as they are.
 
     Tensor files may be of any kind that can be compared, dumps of devices among
     them, whose tensors come out in the layout they had before the compiler.
     """
     from roundoff.api.tensors import TensorConversion, convert
+    from roundoff.graph.load import Model
 
     outcome = convert(**given(args, terminal, "output", "force"))
     found = outcome.result
     if isinstance(found, TensorConversion):
         _print_conversion(args, terminal, found)
         return outcome.exit_code
+    model, net = (found, None) if isinstance(found, Model) else (found.model, found)
     if args.json:
-        terminal.text(json.dumps(_described(args, found), indent=1, ensure_ascii=False))
+        terminal.text(json.dumps(_described(args, model, net), indent=1, ensure_ascii=False))
     else:
-        _print_net(args, terminal, found)
+        _print_model(args, terminal, model, net)
     terminal.written([args.output])
     return outcome.exit_code
 
 
-def _described(args: argparse.Namespace, imported: "Imported") -> dict[str, object]:
-    graph = imported.model.proto.graph
+def _described(args: argparse.Namespace, model: "Model", net: "Imported | None") -> dict[str, object]:
+    graph, dropped = model.proto.graph, () if net is None else net.dropped
     return {
         "output": str(args.output),
         "nodes": len(graph.node),
-        "layers": len(imported.net.layers),
+        **({} if net is None else {"layers": len(net.net.layers)}),
         "inputs": {value.name: _shape(value) for value in graph.input},
         "outputs": [value.name for value in graph.output],
-        "dropped": [{"name": each.name, "type": each.type, "why": each.why} for each in imported.dropped],
-        "notes": list(imported.notes),
+        "dropped": [{"name": each.name, "type": each.type, "why": each.why} for each in dropped],
+        "notes": [] if net is None else list(net.notes),
     }
 
 
@@ -182,29 +185,35 @@ def _shape(value: object) -> list[int | str]:
     return [dim.dim_param or dim.dim_value for dim in dims]
 
 
-def _print_net(args: argparse.Namespace, terminal: Terminal, imported: "Imported") -> None:
-    graph = imported.model.proto.graph
-    size = format_size(imported.model.file_bytes)
-    written = english(
-        "{output}: {layers} {layers:layer|layers} as {nodes} {nodes:node|nodes}, {size}",
-        output=args.output,
-        layers=len(imported.net.layers),
-        nodes=len(graph.node),
-        size=size,
-    )
+def _print_model(args: argparse.Namespace, terminal: Terminal, model: "Model", net: "Imported | None") -> None:
+    graph, size = model.proto.graph, format_size(model.file_bytes)
+    if net is None:
+        written = english(
+            "{output}: {nodes} {nodes:node|nodes}, {size}", output=args.output, nodes=len(graph.node), size=size
+        )
+    else:
+        written = english(
+            "{output}: {layers} {layers:layer|layers} as {nodes} {nodes:node|nodes}, {size}",
+            output=args.output,
+            layers=len(net.net.layers),
+            nodes=len(graph.node),
+            size=size,
+        )
     terminal.text(shown(written))
     for value in graph.input:
         shape = "x".join(map(str, _shape(value)))
         terminal.text(shown(english("  input   {name}: {shape}", name=value.name, shape=shape)))
     for value in graph.output:
         terminal.text(shown(english("  output  {name}", name=value.name)))
-    for each in imported.dropped[:_SHOWN]:
+    if net is None:
+        return
+    for each in net.dropped[:_SHOWN]:
         dropped = english("  dropped {name} ({type}): {why}", name=each.name, type=each.type, why=each.why)
         terminal.text(shown(dropped))
-    if len(imported.dropped) > _SHOWN:
-        more = english("  dropped {count} more; --json lists them all", count=len(imported.dropped) - _SHOWN)
+    if len(net.dropped) > _SHOWN:
+        more = english("  dropped {count} more; --json lists them all", count=len(net.dropped) - _SHOWN)
         terminal.text(shown(more))
-    for note in imported.notes:
+    for note in net.notes:
         terminal.note(note)
 
 

@@ -251,6 +251,8 @@ _FEWEST_NUMBERS = 16
 # Fewer rows than these may well be all of one class, and of two classes even more; so may rows of which that would
 # happen more often than this, were each class as probable as any other.
 _FEWEST_ROWS, _FEWEST_CLASSES, _BY_CHANCE = 4, 3, 1e-3
+# A board gives few samples.
+_ROWS_BESIDE_TENSORS = 10
 _CLASSIFIER_RANK = 2
 
 
@@ -366,10 +368,22 @@ def _finite(array: Array) -> bool:
 
 
 def _tell_one_class(rows: int, classes: int) -> bool:
-    """Whether so many rows of one class, of so many classes that there are, are no chance; 0 where nobody knows."""
+    """Whether so many rows of one class, of so many classes, are no chance; 0 where nobody knows how many."""
     if rows < _FEWEST_ROWS or 0 < classes < _FEWEST_CLASSES:
         return False
     return float(classes or _FEWEST_CLASSES) ** (1 - rows) <= _BY_CHANCE
+
+
+def beside_tensors(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
+    """What is left of doubts about outputs where tensors inside of the network were compared, too.
+
+    These tell more than outputs that never change, and than few rows that happen to be of one class.
+    """
+    return tuple(
+        each
+        for each in doubts
+        if each.kind != "flat" and not (each.kind == "one_class" and each.count < _ROWS_BESIDE_TENSORS)
+    )
 
 
 def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:
@@ -452,8 +466,8 @@ _DROWNING = 0.05
 class ValueTally:
     """How many different values an output, or a part of one, has in float and is left.
 
-    It has lost them where only a few are left, the error is more than the usual limits allow of how much the values
-    vary, and 8 bits of its own would have kept them.
+    It has lost them where only a few are left, the error is more than the usual limits allow of how much the
+    values vary, and 8 bits of its own would have kept them.
     """
 
     def __init__(self) -> None:

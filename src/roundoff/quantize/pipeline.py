@@ -24,7 +24,7 @@ from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import Message, english, joined, message, some
 from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
-from roundoff.quantize.calibration.calibration import Calibration
+from roundoff.quantize.calibration.calibration import Calibration, Observe
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.parameters import QuantNumbers, level_notes, sum_notes
 from roundoff.quantize.planning.planner import plan_quantization
@@ -159,13 +159,14 @@ class Quantization:
         return deploy_model(self.float_model, self.best.numbers.quantizers)
 
 
-def quantize_model(
+def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activations are observed
     model: Model,
     samples: Samples | None,
     settings: QuantizeSettings,
     *,
     calibration: Calibration | None = None,
     explore: bool = False,
+    observe: Observe | None = None,
     progress: Progress = SILENT,
 ) -> Quantization:
     """Quantize a float model for a target.
@@ -178,6 +179,7 @@ def quantize_model(
         calibration: Statistics of an earlier calibration of the same model; samples are then only compared on.
         explore: Whether to observe what other recipes would quantize, too: whoever goes on with the `builder` of
             the result then needs no other run.
+        observe: Observes in other processes; None for nobody.
         progress: Told of every sample.
 
     Raises:
@@ -193,6 +195,7 @@ def quantize_model(
         recipes=recipes,
         explore=explore,
         calibration=calibration,
+        observe=observe,
     )
     builder = RecipeBuilder(model, NO_INPUTS if samples is None else samples, settings.target, making=making)
     recipes = tuple(map(builder.plain, recipes))

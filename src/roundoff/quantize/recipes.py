@@ -21,8 +21,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, joined, message
-from roundoff.quantize.calibration.calibration import Calibration, calibrate, compare_methods
-from roundoff.quantize.calibration.methods import all_methods
+from roundoff.quantize.calibration.calibration import Calibration, Observe, calibrate, compare_methods
+from roundoff.quantize.calibration.methods import Detail, all_methods
 from roundoff.quantize.parameters import QuantNumbers, find_parameters, planned_with, weight_parameters
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.step_report import StepReport
@@ -109,6 +109,7 @@ class BuildSettings:
             first of them says where the target rounds weights first.
         explore: Whether to observe what other recipes would quantize, too, so that none of them needs another run.
         calibration: Statistics of an earlier run of the model, before any transform; nothing is observed then.
+        observe: Observes in other processes what `calibrate` observes here; None for nobody.
     """
 
     options: Mapping[str, float] = field(default_factory=dict)
@@ -122,6 +123,7 @@ class BuildSettings:
     recipes: tuple[Recipe, ...] = (Recipe(),)
     explore: bool = True
     calibration: Calibration | None = None
+    observe: Observe | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -387,15 +389,13 @@ class RecipeBuilder:
         # A histogram costs a second look at every value; the smallest and largest are all that minmax asks for.
         methods = {each.method or self.target.calibration.method for each in recipes}
         ranges_do = not making.explore and methods == {"minmax"}
-        found = calibrate(
-            observed,
-            self._samples,
-            self._wanted(recipes[0]),
-            detail="range" if ranges_do else "histogram",
-            threads=making.threads,
-            max_memory=making.max_memory,
-            progress=making.progress,
-        )
+        detail: Detail = "range" if ranges_do else "histogram"
+        wanted = self._wanted(recipes[0])
+        if making.observe is not None:
+            found = making.observe(observed, self._samples, wanted, detail)
+        else:
+            limits = {"threads": making.threads, "max_memory": making.max_memory}
+            found = calibrate(observed, self._samples, wanted, detail=detail, progress=making.progress, **limits)
         if file is not None:
             from roundoff.quantize.calibration.files import save_calibration
 

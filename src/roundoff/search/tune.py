@@ -16,6 +16,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import share_text
+from roundoff.quantize.calibration.calibration import Observe
 from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder, added_cost
 from roundoff.quantize.steps import INSTALLED, StepLibrary
 from roundoff.run.capture import Samples, read_feed
@@ -133,6 +134,7 @@ class TuneStore:
         on_trial: Told of each trial when it is over, of the best so far, and what the metric is called.
         elsewhere: Given a judge and the float network, what measures candidates in the judge's place; None for
             nobody.
+        observe: Observes activations in other processes; None for nobody.
     """
 
     folder: Path | None = None
@@ -140,6 +142,7 @@ class TuneStore:
     on_best: Callable[[BuiltModel, Trial], None] | None = None
     on_trial: Callable[[Trial, Trial, str], None] | None = None
     elsewhere: Callable[[TrialJudge, Model], Measure] | None = None
+    observe: Observe | None = None
 
 
 IN_MEMORY = TuneStore()
@@ -324,6 +327,7 @@ def tune(
                 folder=keeping.folder,
                 key=keeping.problem.get(MODEL_FACT, ""),
                 library=settings.library,
+                observe=keeping.observe,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         settings = replace(settings, base=builder.plain(settings.base))

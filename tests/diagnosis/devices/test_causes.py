@@ -225,14 +225,14 @@ def test_the_gain_of_an_input_that_was_not_dumped_is_found(gain: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "made"),
+    ("given", "made", "flipped"),
     [
-        ("x / 127.5 - 1", "x / 255"),
-        ("(x / 255 - mean) / std of ImageNet", "x / 255"),
-        ("(x / 255 - mean) / std of ImageNet", "(x / 255 - mean) / std of CLIP"),
+        ("x / 127.5 - 1", "x / 255", False),
+        ("(x / 255 - mean) / std of ImageNet", "x / 255", True),
+        ("(x / 255 - mean) / std of ImageNet", "(x / 255 - mean) / std of CLIP", False),
+        ("(x / 255 - mean) / std of ImageNet", "(x / 255 - mean) / std of CLIP", True),
     ],
 )
-@pytest.mark.parametrize("flipped", [False, True])
 def test_how_an_input_that_was_not_dumped_was_made_is_named(given: str, made: str, flipped: bool) -> None:
     ways = {str(each.words): each for each in preparations(3)}
 

@@ -42,8 +42,9 @@ def dumped(network: tuple[Path, Path], folder: Path, *, wrong: int, dtype: type)
     return folder
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float32])
-@pytest.mark.parametrize("wrong", [0, 3, SAMPLES])
+@pytest.mark.parametrize(
+    ("wrong", "dtype"), [(0, np.int64), (0, np.float32), (3, np.int64), (3, np.int32), (SAMPLES, np.float32)]
+)
 def test_a_network_that_gives_labels(wrong: int, dtype: type, network: tuple[Path, Path], tmp_path: Path) -> None:
     dump = dumped(network, tmp_path / "dump", wrong=wrong, dtype=dtype)
     model, data = network

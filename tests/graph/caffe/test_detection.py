@@ -189,13 +189,16 @@ def test_yolo_detection_output(threshold: float, sides: tuple[int, ...], tmp_pat
     assert np.allclose(found, wanted, atol=1e-5)
 
 
-@pytest.mark.parametrize("threshold", [0.1, 0.4, 0.99])
-def test_yolo3_detection_output(threshold: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("threshold", "gaussian"), [(0.1, 0), (0.4, 0), (0.99, 0), (0.1, 1)])
+def test_yolo3_detection_output(threshold: float, gaussian: int, tmp_path: Path) -> None:
+    """With and without Gaussian boxes, whose numbers are each followed by how unsure it is."""
     biases, mask, scales = [10, 14, 23, 27, 37, 58, 81, 82], [2, 3, 0, 1], [32, 16]
-    feed = {"large": values(1, 2 * 8, 4, 4, seed=1, low=-2, high=2), "small": values(1, 16, 8, 8, seed=2)}
+    width = 12 if gaussian else 8
+    feed = {"large": values(1, 2 * width, 4, 4, seed=1, low=-2, high=2)}
+    feed["small"] = values(1, 2 * width, 8, 8, seed=2)
     net = NetText({name: array.shape for name, array in feed.items()})
     said = [*(f"biases: {each}" for each in biases), *(f"mask: {each}" for each in mask)]
-    said += [f"anchors_scale: {each}" for each in scales]
+    said += [*(f"anchors_scale: {each}" for each in scales), *["gaussian_box: true"] * gaussian]
     net.add("Yolov3DetectionOutput", "found", list(feed), params=(
         f"yolov3_detection_output_param {{ num_classes: 3 num_box: 2 confidence_threshold: {threshold} "
         f"nms_threshold: 0.5 mask_group_num: 2 {' '.join(said)} }}"))  # fmt: skip
@@ -204,12 +207,16 @@ def test_yolo3_detection_output(threshold: float, tmp_path: Path) -> None:
     for place, grid in enumerate(feed.values()):
         side = grid.shape[-1]
         for number, y, x in np.ndindex(2, side, side):
-            raw = grid[0, 8 * number : 8 * number + 8, y, x].astype(np.float64)
+            raw = grid[0, width * number : width * (number + 1), y, x].astype(np.float64)
+            sure = 1.0
+            if gaussian:
+                sure = (4 - sigmoid(raw[1]) - sigmoid(raw[3]) - sigmoid(raw[5]) - sigmoid(raw[7])) / 4
+                raw = np.array([raw[0], raw[2], raw[4], raw[6], *raw[8:]])
             anchor = mask[2 * place + number]
             middle = (np.array([x, y]) + sigmoid(raw[:2])) / side
             size = np.exp(raw[2:4]) * biases[2 * anchor : 2 * anchor + 2] / (side * scales[place])
             for label in range(3):
-                score = float(sigmoid(raw[4]) * sigmoid(raw[5 + label]))
+                score = float(sigmoid(raw[4]) * sure * sigmoid(raw[5 + label]))
                 if score > threshold:
                     predictions.append((score, label, np.concatenate([middle, size])))
     # Boxes of two classes are one box: it is reported for the likelier class.
@@ -224,7 +231,7 @@ def test_yolo3_detection_output(threshold: float, tmp_path: Path) -> None:
         ("YoloDetectionOutput", "num_classes: 4 num_box: 3", "fewer values of biases"),
         ("YoloDetectionOutput", "num_classes: 5 num_box: 1 biases: 1 biases: 1", "1 boxes and 5 classes"),
         ("Yolov3DetectionOutput", "num_classes: 4 mask_group_num: 1 mask: 0", "fewer values of mask"),
-        ("Yolov3DetectionOutput", "num_classes: 4 gaussian_box: true", "gaussian_box"),
+        ("Yolov3DetectionOutput", "num_classes: 4 scale_x_y: 1.2", "scale_x_y"),
     ],
 )
 def test_yolo_that_does_not_fit(kind: str, said: str, message: str, tmp_path: Path) -> None:

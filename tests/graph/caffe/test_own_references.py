@@ -311,7 +311,13 @@ def test_unpooling_puts_values_back_on_a_plane_of_a_given_size(size: str, tmp_pa
         row, column = np.unravel_index(window.argmax(), window.shape)
         wanted[n, c, 2 * y + row, 2 * x + column] = window.max()
     assert np.array_equal(found, wanted)
-    net.text = net.text.replace(size, "")
+    whole = net.text
+    net.text = whole.replace(size, "")  # as large as what was pooled
+    assert np.array_equal(run_all(net.load(tmp_path).model, {"data": data})["up"], wanted)
+    net.text = whole.replace(size, "unpool_size: 8")
+    with pytest.raises(BadInput, match="has less room than the Pooling"):
+        net.load(tmp_path)
+    net.text = whole.replace(size, "").replace('bottom: "mask"', 'bottom: "pool"')
     with pytest.raises(BadInput, match="says nothing of its size"):
         net.load(tmp_path)
 

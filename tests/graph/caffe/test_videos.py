@@ -269,7 +269,22 @@ def test_every_way_to_say_a_window_is_one_window(tmp_path: Path) -> None:
     assert all(np.array_equal(models[0], other) for other in models[1:])
 
 
-def test_unpooling_of_videos_is_refused_with_the_reason(tmp_path: Path) -> None:
+def test_unpooling_of_videos_puts_values_back_to_where_pooling_found_them(tmp_path: Path) -> None:
+    """The size is that of what was pooled, which kernel and stride do not tell: 5 rows make 3, and 6 do."""
+    data = values(2, 3, 4, 5, 7)
+    net = NetText({"data": data.shape})
+    said = "kernel_size: 2 kernel_depth: 2 stride: 2 temporal_stride: 2"
+    net.add("Pooling3D", "pool", "data", ["pool", "places"], f"pooling_param {{ {said} }}")
+    net.add("Power", "less", "pool", params="power_param { scale: -0.5 }")
+    net.add("Unpooling3D", "up", ["less", "places"], params=f"unpooling_param {{ {said} }}")
+    found = run_all(net.load(tmp_path).model, {"data": data})["up"]
+    wanted = np.zeros_like(data)
+    for n, c, z, y, x in np.ndindex(2, 3, 2, 3, 4):
+        window = data[n, c, 2 * z : 2 * z + 2, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+        at = np.unravel_index(window.argmax(), window.shape)
+        wanted[n, c, 2 * z + at[0], 2 * y + at[1], 2 * x + at[2]] = -0.5 * window.max()
+    assert np.array_equal(found, wanted)
     net = NetText({"data": (1, 3, 4, 8, 8)}).add("Unpooling3D", "up", ["data", "data"])
-    with pytest.raises(BadInput, match="not converted: programs differ in the size of what it gives"):
+    with pytest.raises(BadInput, match="says nothing of its size") as caught:
         net.load(tmp_path)
+    assert "the places of a Pooling" in str(caught.value.fix)

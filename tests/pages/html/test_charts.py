@@ -1,13 +1,17 @@
 """Charts as SVG: what is drawn stands where the numbers of its table say."""
 
+import colorsys
 import math
 import re
+from importlib import resources
 from xml.etree import ElementTree as ET
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from roundoff.core.tensors import Array
 from roundoff.messages.catalogue import Phrase, plain
 from roundoff.pages.blocks import Cell, Chart, Column, ColumnKind, Series, TableBlock
 from roundoff.pages.html.charts import svg_chart
@@ -172,10 +176,22 @@ def test_any_numbers_give_a_drawing_inside_of_its_box(values: list[float | None]
         assert all(0 <= x <= 1000 and 0 <= y <= 1000 for x, y in points(path))
 
 
-def test_any_number_of_lines_have_colours_of_their_own() -> None:
-    names = [f"c{number}" for number in range(14)]
+def lab(red: float, green: float, blue: float) -> Array:
+    """A colour of a screen (0 to 1) in CIE 1976 L*a*b*, where a distance of 2 can be seen."""
+    screen = np.array([red, green, blue])
+    linear = np.where(screen > 0.04045, ((screen + 0.055) / 1.055) ** 2.4, screen / 12.92)
+    matrix = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
+    white = matrix @ linear / np.array([0.9505, 1, 1.089])
+    x, y, z = np.where(white > 0.008856, np.cbrt(white), 7.787 * white + 16 / 116)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_twenty_four_lines_have_colours_that_are_told_apart() -> None:
+    """Twenty curves are those of the published case of partial quantization, and a base line."""
+    count = 24
+    names = [f"c{number}" for number in range(count)]
     rows: list[tuple[Cell, ...]] = [
-        (float(place), *(float(place + number) for number in range(14))) for place in range(4)
+        (float(place), *(float(place + number) for number in range(count))) for place in range(4)
     ]
     tree = drawn(rows, ("x", *names), *(Series((name,), plain(name), "line") for name in names))
     lines = [
@@ -183,6 +199,17 @@ def test_any_number_of_lines_have_colours_of_their_own() -> None:
         for each in tree.iter("path")
         if "line" in (each.get("class") or "").split() and len(each.get("d", "")) > 8
     ]
-    looks = {(each.get("class"), each.get("stroke")) for each in lines}
-    assert len(looks) == len(names)
-    assert all("again" not in (each.get("class") or "") for each in lines)
+    looks = [(each.get("class"), each.get("stroke")) for each in lines]
+    assert len(set(looks)) == count
+    assert all("again" not in (kind or "") for kind, _ in looks)
+    made = [re.findall(r"(\d+) (\d+)% (\d+)%", stroke)[0] for _, stroke in looks if stroke]
+    own = [
+        lab(*colorsys.hls_to_rgb(int(hue) / 360, int(light) / 100, int(full) / 100)) for hue, full, light in made
+    ]
+    style = resources.files("roundoff.pages.html").joinpath("assets/report.css").read_text("utf-8")
+    for theme in (0, 1):  # light, then dark
+        series = [re.findall(rf"--series-{number}: *#(\w{{6}})", style)[theme] for number in range(6)]
+        named = [lab(*(int(each[at : at + 2], 16) / 255 for at in (0, 2, 4))) for each in series]
+        every = np.array([*named, *own])
+        apart = np.linalg.norm(every[:, None] - every[None], axis=-1) + 1e3 * np.eye(count)
+        assert apart.min() >= 12

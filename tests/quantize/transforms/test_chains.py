@@ -94,7 +94,7 @@ def _between(  # noqa: PLR0911 - one for each kind
 
 
 @pytest.mark.parametrize("name", ["smooth", "equalize"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(model=chains())
 def test_powers_of_two_keep_every_bit(name: str, model: Model) -> None:
     more = {"threshold": 1.0} if name == "smooth" else {"iterations": 20}
@@ -114,7 +114,7 @@ def test_any_factors_keep_the_function(name: str, model: Model) -> None:
     assert not any("undone" in str(note) for note in done.notes)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(model=chains(), seed=st.integers(0, 1000))
 def test_any_factor_of_any_channel_that_is_free_is_taken_up(model: Model, seed: int) -> None:
     """Not only those that a transform would choose."""

@@ -85,7 +85,7 @@ def test_a_deploy_model_of_half_precision_is_read_without_its_float_model(tmp_pa
 
 
 def report_of(proto: Any, folder: Path, *, mode: Any = "reference") -> LayerReport:
-    samples = images()
+    samples = images(3)
     return analyze_layers(quantized(proto, folder, samples).quantized, samples, LayerSettings(mode=mode))
 
 

@@ -2,7 +2,12 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
+from decimal import ROUND_HALF_EVEN, Decimal
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from roundoff.messages.message import verbatim
 from roundoff.report.pages import run_files
@@ -34,6 +39,19 @@ def test_the_whole_page() -> None:
         "  3 c/conv          Conv  77.90 %  98.87 % 0.93000\n"
         "note: something"
     )
+
+
+@settings(max_examples=10)
+@given(st.lists(st.floats(0.5, 1, exclude_max=True), min_size=4, max_size=4))
+def test_figures_are_rounded_to_the_nearest_and_never_up_to_one(values: list[float]) -> None:
+    """By decimal arithmetic on the very values; what is closer to 1 than five digits show is not called 1."""
+    found = sweep_of()
+    steps = tuple(replace(step, scores={"cosine": value}) for step, value in zip(found.steps, values, strict=True))
+    lines = text_of(replace(found, steps=steps)).splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("top added"))
+    for line, value in zip(lines[start + 1 :], values, strict=False):
+        nearest = Decimal(value).quantize(Decimal("0.00001"), ROUND_HALF_EVEN)
+        assert re.findall(r"\d\.\d{5}", line) == [str(min(nearest, Decimal("0.99999")))]
 
 
 def test_other_verdicts() -> None:

@@ -41,7 +41,7 @@ from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.classes import IndexCounts
-from roundoff.measure.verdicts import index_doubts, usual_limits
+from roundoff.measure.verdicts import beside_tensors, index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
@@ -379,12 +379,22 @@ def diagnose_device(
     late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
     lacking = len(samples.names) - len(replay.readout.samples)
     doubts = (
-        *evidence.judgement.doubts,
+        *(beside_tensors(evidence.judgement.doubts) if _judged_inside(found) else evidence.judgement.doubts),
         *(() if found.judgement is None else found.judgement.doubts),
         *((Doubt("lacking", lacking, len(samples.names)),) if lacking else ()),
         *((Doubt("time"),) if late else ()),
     )
     return _doubted(found, doubts)
+
+
+def _judged_inside(found: Diagnosis) -> bool:
+    """Whether more than inputs and outputs was judged."""
+    covered = None if found.judgement is None else found.judgement.coverage
+    return (
+        covered is not None
+        and covered.tensors is not None
+        and (covered.tensors.judged > len(covered.outputs.judged))
+    )
 
 
 def _with_rungs(

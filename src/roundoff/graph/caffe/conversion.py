@@ -134,11 +134,13 @@ class BlobValue:
         name: Its name.
         shape: Its shape, at the batch size of the .prototxt.
         varying: Axes whose sizes depend on the values the net is fed.
+        places_in: Of places that pooling found: the sizes of the planes they count in.
     """
 
     name: str
     shape: Shape
     varying: tuple[int, ...] = ()
+    places_in: Shape = ()
 
 
 class LayerJob:
@@ -358,6 +360,10 @@ class LayerJob:
     def varies(self, *axes: int, index: int = 0) -> None:
         """The size of a top along these axes depends on the values that the net is fed."""
         self.tops[index] = replace(self.tops[index], varying=axes)
+
+    def counts_in(self, sizes: Shape, *, index: int) -> None:
+        """The values of a top are places in planes of these sizes."""
+        self.tops[index] = replace(self.tops[index], places_in=sizes)
 
     def _announce(self, index: int, shape: Shape) -> str:
         if any(size < 1 for size in shape) or math.prod(shape) > _MOST_VALUES:

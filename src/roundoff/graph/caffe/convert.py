@@ -272,6 +272,11 @@ def runs_of(net: Net) -> tuple[CaffeLayer, ...]:
 
 # Conditional random fields, which filter with a lattice of their own; and what may stand behind them.
 _REFINES = frozenset({"DenseCRF", "MultiStageMeanfield"})
+# Operators of Ascend's chips that its users write behind a detector; Caffe has none of them.
+_ON_CHIP = frozenset({
+    "FSRDetectionOutput", "SSDDetectionOutput", "YoloV2DetectionOutput", "YoloV3DetectionOutput",
+    "YoloV3DetectionOutputV2",
+})  # fmt: skip
 _ENDS = frozenset({"ArgMax", "Crop", "Interp", "Softmax", "Split"})
 
 
@@ -288,6 +293,10 @@ def _sorted_out(net: Net) -> tuple[list[CaffeLayer], list[Dropped]]:
         if serves_training(layer):
             gone.update(set(layer.tops) - set(layer.bottoms))
             dropped.append(Dropped(layer.name, layer.type, english("serves training or scoring")))
+        elif layer.type in _ON_CHIP and converter_of(layer.type) is None:
+            gone.update(layer.tops)
+            why = english("picks boxes behind the net, on the chip alone")
+            dropped.append(Dropped(layer.name, layer.type, why))
         elif layer.type in _REFINES and converter_of(layer.type) is None:
             gone.update(layer.tops)
             refined.update(layer.tops)
@@ -327,25 +336,9 @@ def _check_end(layer: CaffeLayer, net: Net, *, blob: str) -> None:
         )
 
 
-# Layers that are known and yet cannot be converted, and why.
-_UNSETTLED = {"Unpooling3D": english("programs differ in the size of what it gives")}
-
-
 def _check_known(layer: CaffeLayer, net: Net) -> None:
     if brings_data(layer) or converter_of(layer.type) is not None:
         return
-    if layer.type in _UNSETTLED:
-        raise BadInput(
-            english(
-                "{path}, line {line}: layer {name!r} ({type}) is not converted: {why}.",
-                path=net.path,
-                line=layer.line,
-                name=layer.name,
-                type=layer.type,
-                why=_UNSETTLED[layer.type],
-            ),
-            fix=english("teach it as your program has it: roundoff.register_layer(...)"),
-        )
     known = [*layer_types(), *sorted(DATA_TYPES)]
     raise BadInput(
         english(

@@ -24,9 +24,9 @@ _T = TypeVar("_T")
 SIZE = 1000
 """Units of the box that shapes are drawn in, each way."""
 _COLOURS = 6
-"""Series of the style sheet; lines beyond them have a hue of their own, areas take the first again."""
-_GOLDEN_ANGLE = 137.508
-"""Degrees between the hues of one line and the next: no two of any number come close."""
+"""Series of the style sheet; lines beyond them have a colour of their own, areas take the first again."""
+_FIRST_HUE, _NEXT_HUE, _SATURATIONS, _LIGHTNESSES = 96, 55, (40, 90), (36, 50, 62)
+"""Of these colours: searched for, so that of 24 lines any two are 12 or more apart in CIE 1976, in both themes."""
 _SHADES = 6
 """Steps of a heat map, as many as classes of decibels."""
 _NAMED = 12
@@ -509,7 +509,10 @@ def _shade(values: Sequence[float | None], ends: tuple[float, float]) -> int | N
 def _look(index: int, kind: str = "") -> str:
     """The attributes of a drawn series by its number."""
     if index >= _COLOURS and kind not in ("bars", "band", "box"):
-        return f'class="{kind}" stroke="hsl({round(index * _GOLDEN_ANGLE) % 360} 62% 48%)"'
+        turn, place = divmod(index - _COLOURS, len(_SATURATIONS))
+        hue = (_FIRST_HUE + (index - _COLOURS) * _NEXT_HUE) % 360
+        look = f"{hue} {_SATURATIONS[place]}% {_LIGHTNESSES[turn % len(_LIGHTNESSES)]}%"
+        return f'class="{kind}" stroke="hsl({look})"'
     again = " again" if index >= _COLOURS else ""
     return f'class="{f"{kind} s{index % _COLOURS}{again}".strip()}"'
 

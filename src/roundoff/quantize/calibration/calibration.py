@@ -3,7 +3,7 @@
 import contextlib
 import ctypes
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,6 +309,10 @@ class Calibration:
             what = english("The calibrations cannot be merged: {error}.", error=error)
             raise BadInput(what, fix=english("calibrate both times with the same plan")) from error
         return Calibration(merged, self.samples + other.samples, self.detail)
+
+
+Observe = Callable[[Model, Samples, Mapping[str, int | None], Detail], Calibration]
+"""What observes in place of `calibrate`: a model, samples, what to observe, and whether ranges are enough."""
 
 
 # Tensors whose elements follow from those of another one: what is known of one tells all of the other.

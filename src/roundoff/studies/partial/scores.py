@@ -1,6 +1,6 @@
 """Scores of networks between quantized and float: by their outputs, or by a function of the user's."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,38 +39,74 @@ from roundoff.studies.partial.result import (
 # What is counted of one candidate while samples go by.
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkScores:
+    """What samples that ran together tell of some candidates.
+
+    Attributes:
+        names: The samples.
+        tables: The fields that metrics need of each candidate, sample and output.
+        rows: Rows of scores of each candidate and output, where it has such.
+        agreeing: How many of them have the class that they have in float.
+        classes: Where labels are known, the classes of their output: in float, then of each candidate.
+    """
+
+    names: tuple[str, ...]
+    tables: tuple[Array, ...]
+    rows: Array
+    agreeing: Array
+    classes: tuple[Array, ...] = ()
+
+
+def measure_chunk(
+    meter: RowMeter,
+    references: Sequence[Array],
+    candidates: Sequence[Sequence[Array]],
+    names: Sequence[str],
+    *,
+    labelled: int | None = None,
+) -> ChunkScores:
+    """Compare the outputs of samples that ran together.
+
+    Args:
+        meter: Gathers what metrics need.
+        references: Each output in float.
+        candidates: Each output of each candidate.
+        names: The samples.
+        labelled: The output that labels are of, where there are any.
+    """
+    same = [[same_classes(*pair) for pair in zip(references, each, strict=True)] for each in candidates]
+    counts = np.array(same, np.int64).reshape(len(candidates), len(references), 2)
+    predictions = () if labelled is None else (references[labelled], *(each[labelled] for each in candidates))
+    none = np.zeros(0, np.int64)
+    classes = (none if (found := class_predictions(each)) is None else found for each in predictions)
+    tables = tuple(meter.measure(references, each, len(names)) for each in candidates)
+    return ChunkScores(tuple(names), tables, counts[..., 1], counts[..., 0], tuple(classes))
+
+
 class OutputTally:
     """How the outputs of a candidate agree with those in float.
 
     Args:
         outputs: How many outputs there are.
-        metrics: What to measure.
+        metrics: What was measured.
     """
 
     def __init__(self, outputs: int, metrics: Sequence[Metric]) -> None:
-        self._metrics, self._meter = metrics, RowMeter(metrics)
+        self._metrics = metrics
         self._tallies = [[SampleTally(metric) for metric in metrics] for _ in range(outputs)]
         self._rows, self._agreeing = np.zeros(outputs, np.int64), np.zeros(outputs, np.int64)
 
-    def add(self, references: Sequence[Array], candidates: Sequence[Array], names: Sequence[str]) -> None:
-        """Take in samples that ran together.
-
-        Args:
-            references: Each output in float.
-            candidates: Each output of the candidate.
-            names: The samples.
-        """
-        table = self._meter.measure(references, candidates, len(names))
-        for row, name in enumerate(names):
-            for tallies, numbers in zip(self._tallies, table[row], strict=True):
+    def add(self, chunk: ChunkScores, candidate: int) -> None:
+        """Take in samples that ran together."""
+        for row, name in enumerate(chunk.names):
+            for tallies, numbers in zip(self._tallies, chunk.tables[candidate][row], strict=True):
                 sums = sums_of_row(numbers)
                 if sums is not None:
                     for tally in tallies:
                         tally.add(sums, name)
-        for place, (reference, candidate) in enumerate(zip(references, candidates, strict=True)):
-            same, rows = same_classes(reference, candidate)
-            self._rows[place] += rows
-            self._agreeing[place] += same
+        self._rows += chunk.rows[candidate]
+        self._agreeing += chunk.agreeing[candidate]
 
     def scores(self) -> dict[str, float]:
         """Means over outputs of what each has over all samples; what no output has is not there."""
@@ -91,29 +127,20 @@ class Truth:
 
     Args:
         labels: The right class of each row.
-        samples: How many samples there will be.
         candidates: How many candidates, beside the float network.
-
-    Raises:
-        BadInput: There are not as many labels as rows, or one is no class.
     """
 
-    def __init__(self, labels: Array, *, samples: int, candidates: int) -> None:
-        self._labels, self._samples = labels, samples
+    def __init__(self, labels: Array, *, candidates: int) -> None:
+        self._labels = labels
         self._right = np.zeros(candidates + 1, np.int64)
         self._rows = 0
-        self._output: int | None = None
 
-    def add(self, references: Sequence[Array], candidates: Sequence[Sequence[Array]], count: int) -> None:
-        """Take in the outputs of samples that ran together, in float and of each candidate."""
-        if self._output is None:
-            self._output = self._find_output(references, count)
-        predictions = [class_predictions(outputs[self._output]) for outputs in (references, *candidates)]
-        rows = 0 if predictions[0] is None else predictions[0].size
-        truth = self._labels[self._rows : self._rows + rows]
-        self._rows += rows
-        for number, predicted in enumerate(predictions):
-            if predicted is not None and predicted.size == truth.size:
+    def add(self, chunk: ChunkScores) -> None:
+        """Take in samples that ran together."""
+        truth = self._labels[self._rows : self._rows + chunk.classes[0].size]
+        self._rows += chunk.classes[0].size
+        for number, predicted in enumerate(chunk.classes):
+            if predicted.size == truth.size:
                 self._right[number] += np.count_nonzero(predicted == truth)
 
     def share(self, candidate: int | None = None) -> float:
@@ -121,43 +148,51 @@ class Truth:
         number = 0 if candidate is None else candidate + 1
         return float(self._right[number] / max(1, self._rows))
 
-    def _find_output(self, references: Sequence[Array], count: int) -> int:
-        """The first output with a row of scores for each label."""
-        sizes = [0 if (found := class_predictions(output)) is None else found.size for output in references]
-        expected = [size * self._samples // count for size in sizes]
-        for place in class_places(references):
-            if expected[place] == self._labels.size:
-                self._check_range(class_count(references[place]))
-                return place
-        rows = next((number for number in expected if number), 0)
-        if not rows:
-            what = english(
-                "No output of the model has a row of scores for several classes, so that labels mean nothing."
-            )
-            raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
-        have = counted(self._labels.size, "label")
-        verb = "is" if self._labels.size == 1 else "are"
-        what = english(
-            "There {verb} {have} for {rows} {rows:row|rows} of {samples} {samples:sample|samples}.",
-            verb=verb,
-            have=have,
-            rows=rows,
-            samples=self._samples,
-        )
-        raise BadInput(what, fix=english("give one label for each, in their order"))
 
-    def _check_range(self, classes: int | None) -> None:
-        """Refuse classes that no answer can have: all would count as wrong."""
-        if classes is None:
-            return
-        outside = self._labels[(self._labels < 0) | (self._labels >= classes)]
-        if outside.size:
-            what = english(
-                "The label {outside} is no class of the model: its output has {classes} scores in a row.",
-                outside=outside[0],
-                classes=classes,
-            )
-            raise BadInput(what, fix=english("number the classes from 0 to {number}", number=classes - 1))
+def labelled_output(references: Sequence[Array], labels: Array, *, count: int, samples: int) -> int:
+    """The first output with a row of scores for each label.
+
+    Args:
+        references: The outputs of some samples in float.
+        labels: The right class of each row.
+        count: How many samples those are.
+        samples: How many samples there are.
+
+    Raises:
+        BadInput: There are not as many labels as rows, or one is no class.
+    """
+    sizes = [0 if (found := class_predictions(output)) is None else found.size for output in references]
+    expected = [size * samples // count for size in sizes]
+    for place in class_places(references):
+        if expected[place] == labels.size:
+            _check_range(labels, class_count(references[place]))
+            return place
+    rows = next((number for number in expected if number), 0)
+    if not rows:
+        what = english(
+            "No output of the model has a row of scores for several classes, so that labels mean nothing."
+        )
+        raise BadInput(what, fix=english("give a function that measures accuracy with --evaluator"))
+    what = english(
+        "There {verb} {have} for {rows} {rows:row|rows} of {samples} {samples:sample|samples}.",
+        verb="is" if labels.size == 1 else "are",
+        have=counted(labels.size, "label"),
+        rows=rows,
+        samples=samples,
+    )
+    raise BadInput(what, fix=english("give one label for each, in their order"))
+
+
+def _check_range(labels: Array, classes: int | None) -> None:
+    """Refuse classes that no answer can have: all would count as wrong."""
+    outside = labels[(labels < 0) | (labels >= classes)] if classes is not None else labels[:0]
+    if outside.size:
+        what = english(
+            "The label {outside} is no class of the model: its output has {classes} scores in a row.",
+            outside=outside[0],
+            classes=classes,
+        )
+        raise BadInput(what, fix=english("number the classes from 0 to {number}", number=(classes or 0) - 1))
 
 
 # Scores of several candidates for one network, all from one pass over the samples.
@@ -191,8 +226,17 @@ class CandidateScoring:
     threads: int | None = None
 
 
+Chunks = Callable[[CandidateScoring, Sequence[Sequence[Quantizer]], int], Iterator[ChunkScores]]
+"""Given what candidates are tried on, the quantizers that are on in each, and how many samples may run together,
+what all samples tell of them, in their order."""
+
+
 def score_candidates(
-    trial: CandidateScoring, choices: Sequence[Sequence[Quantizer]], *, progress: Progress = SILENT
+    trial: CandidateScoring,
+    choices: Sequence[Sequence[Quantizer]],
+    *,
+    progress: Progress = SILENT,
+    elsewhere: Chunks | None = None,
 ) -> tuple[list[dict[str, float]], float | None]:
     """Score a network with several choices of quantizers on.
 
@@ -202,6 +246,7 @@ def score_candidates(
         trial: The network and the samples.
         choices: For each candidate the quantizers that are on.
         progress: Told of every sample.
+        elsewhere: What runs them in other processes; None for nobody.
 
     Returns:
         The scores of each candidate by name, those that exist, and the accuracy of the float network where labels
@@ -211,23 +256,39 @@ def score_candidates(
         BadInput: Labels or samples do not fit.
         ModelFailed: The model cannot be run.
     """
-    scoring = _Scoring(trial)
-    together, at_once = scoring.room(len(choices))
+    runner = CandidateRunner(trial)
+    together, at_once = runner.room(len(choices))
     starts = range(0, len(choices), at_once)
     found: list[dict[str, float]] = []
-    accuracy = None
+    accuracy, labels = None, trial.labels
     progress.start("scoring", len(starts) * len(trial.indices))
     try:
         for start in starts:
             group = choices[start : start + at_once]
-            scores, accuracy = scoring.run(group, together, progress)
-            found += scores
+            tallies = [OutputTally(runner.outputs, trial.metrics) for _ in group]
+            truth = None if labels is None else Truth(labels, candidates=len(group))
+            run = runner.chunks(group, together) if elsewhere is None else elsewhere(trial, group, together)
+            for chunk in run:
+                for at, tally in enumerate(tallies):
+                    tally.add(chunk, at)
+                if truth is not None:
+                    truth.add(chunk)
+                progress.advance(len(chunk.names))
+            right = [{} if truth is None else {ACCURACY: truth.share(at)} for at in range(len(group))]
+            found += [tally.scores() | more for tally, more in zip(tallies, right, strict=True)]
+            accuracy = None if truth is None else truth.share()
     finally:
         progress.finish()
     return found, accuracy
 
 
-class _Scoring:
+class CandidateRunner:
+    """Runs candidates on samples.
+
+    Args:
+        trial: The network and the samples.
+    """
+
     def __init__(self, trial: CandidateScoring) -> None:
         self._trial = trial
         model = trial.model
@@ -237,7 +298,12 @@ class _Scoring:
         everything = complete_values(model, values(model, shapes), feed, threads=trial.threads)
         self._largest = max((value.size_bytes for value in everything), default=0) or 1
         self._outputs = _comparable(model, everything)
-        self._known = KnownConstants()
+        self._known, self._meter = KnownConstants(), RowMeter(trial.metrics)
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs are compared."""
+        return len(self._outputs)
 
     def room(self, choices: int) -> tuple[int, int]:
         """Samples that may run together, and candidates that run in one session."""
@@ -249,31 +315,26 @@ class _Scoring:
         at_once = room // (_LIVE_TENSORS * self._largest * together) - 1
         return together, max(1, min(choices, at_once))
 
-    def run(
-        self, group: Sequence[Sequence[Quantizer]], together: int, progress: Progress
-    ) -> tuple[list[dict[str, float]], float | None]:
-        """Scores of some candidates, and the accuracy of the float network where labels are known."""
-        trial, labels = self._trial, self._trial.labels
-        tallies = [OutputTally(len(self._outputs), trial.metrics) for _ in group]
-        truth = None if labels is None else Truth(labels, samples=len(trial.indices), candidates=len(group))
+    def chunks(
+        self, group: Sequence[Sequence[Quantizer]], together: int, indices: Sequence[int] | None = None
+    ) -> Iterator[ChunkScores]:
+        """What samples tell of candidates, some samples at a time; all of the trial by default."""
+        trial = self._trial
+        chosen = trial.indices if indices is None else indices
         copies = build_candidates(trial.model, group, known=self._known)
         network = self._bench.open_copies(copies, self._outputs)
         # Only where several samples at a time give, bit for bit, what each gives alone.
-        most = together if together > 1 and self._bench.runs_together(network, trial.indices) else 1
+        most = together if together > 1 and self._bench.runs_together(network, chosen) else 1
         names = [value.name for value in self._outputs]
         places = [[copies.tap(name, at).name for name in names] for at in range(len(group))]
-        for chunk, arrays in self._bench.stream(network, trial.indices, together=most):
+        labelled = None
+        for chunk, arrays in self._bench.stream(network, chosen, together=most):
             references = [arrays[name] for name in names]
-            by_candidate = [[arrays[name] for name in own] for own in places]
-            for tally, found in zip(tallies, by_candidate, strict=True):
-                tally.add(references, found, chunk.names)
-            if truth is not None:
-                truth.add(references, by_candidate, len(chunk.samples))
-            progress.advance(len(chunk.samples))
-        scores = [tally.scores() for tally in tallies]
-        if truth is None:
-            return scores, None
-        return [each | {ACCURACY: truth.share(at)} for at, each in enumerate(scores)], truth.share()
+            if trial.labels is not None and labelled is None:
+                about = {"count": len(chunk.samples), "samples": len(trial.indices)}
+                labelled = labelled_output(references, trial.labels, **about)
+            candidates = [[arrays[name] for name in own] for own in places]
+            yield measure_chunk(self._meter, references, candidates, chunk.names, labelled=labelled)
 
 
 def _comparable(model: Model, everything: Sequence[Value]) -> list[Value]:
@@ -315,7 +376,13 @@ class PartialScores:
 
 
 def by_outputs(
-    model: Model, samples: Samples, choices: Choices, settings: PartialSettings, *, progress: Progress
+    model: Model,
+    samples: Samples,
+    choices: Choices,
+    settings: PartialSettings,
+    *,
+    progress: Progress,
+    elsewhere: Chunks | None = None,
 ) -> PartialScores:
     """Score networks by how their outputs agree with those in float, and with labels where there are any.
 
@@ -325,6 +392,7 @@ def by_outputs(
         choices: For each network the quantizers that are on.
         settings: What to measure.
         progress: Told of every sample.
+        elsewhere: What runs them in other processes; None for nobody.
 
     Raises:
         BadInput: No output has such a score, or the goal cannot be read.
@@ -336,7 +404,7 @@ def by_outputs(
     trial = CandidateScoring(
         model, samples, indices, metrics, settings.labels, settings.max_memory, settings.threads
     )
-    found, accuracy = score_candidates(trial, choices, progress=progress)
+    found, accuracy = score_candidates(trial, choices, progress=progress, elsewhere=elsewhere)
     if any(name not in scores for scores in found):
         able = list(dict.fromkeys(each for scores in found for each in scores))
         fix = (

@@ -31,7 +31,7 @@ from roundoff.studies.partial.result import (
     knee,
     levels_off,
 )
-from roundoff.studies.partial.scores import PartialScores, by_evaluator, by_outputs
+from roundoff.studies.partial.scores import Chunks, PartialScores, by_evaluator, by_outputs
 
 WIDE_BITS = 16
 """What quantizers are raised to."""
@@ -216,6 +216,7 @@ def sweep(
     settings: PartialSettings = _DEFAULT_SETTINGS,
     *,
     progress: Progress = SILENT,
+    elsewhere: Chunks | None = None,
 ) -> PartialQuantization:
     """Score a network with the first 0, 1, 2 ... subjects left in float or raised to 16 bits.
 
@@ -225,6 +226,7 @@ def sweep(
         subjects: What to change, in this order.
         settings: What to measure, and what to reach.
         progress: Told how far it is.
+        elsewhere: What runs samples in other processes; None for nobody, nor for an evaluator.
 
     Raises:
         BadInput: The model, the samples and the settings do not fit together.
@@ -241,7 +243,7 @@ def sweep(
     ]
     model, evaluator = quantized.float_model, settings.evaluator
     if evaluator is None:
-        measured = by_outputs(model, samples, choices, settings, progress=progress)
+        measured = by_outputs(model, samples, choices, settings, progress=progress, elsewhere=elsewhere)
     else:
         measured = by_evaluator(model, samples, choices, settings, evaluator=evaluator, progress=progress)
     higher = measured.higher_is_better

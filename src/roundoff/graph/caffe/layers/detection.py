@@ -346,7 +346,10 @@ def yolo3_detection_output(job: LayerJob) -> None:
         raise job.refuse(english("has fewer values of mask or anchors_scale than its bottoms need"))
     chosen = [masks[place * each :][: params.integer("num_box")] for place in range(many)]
     anchors = [_anchor_pairs(job, params, mask) for mask in chosen]
-    boxes, chance, kinds = _grids(job, params, anchors, scales=list(map(float, scales)), classes="Sigmoid")
+    spreads = _SPREADS if params.flag("gaussian_box") else 0
+    boxes, chance, kinds = _grids(
+        job, params, anchors, scales=list(map(float, scales)), classes="Sigmoid", spreads=spreads
+    )
     classes = params.integer("num_classes")
     column = job.integers([-1, 1], "column")
     scores = job.step("Reshape", [job.step("Mul", [chance, kinds], "by_class"), column], "scores")
@@ -355,6 +358,10 @@ def yolo3_detection_output(job: LayerJob) -> None:
     places = job.integers(np.repeat(np.arange(total), classes), "owners")
     every = job.step("Gather", [boxes, places], "every_box", axis=0)
     _suppress(job, params, [every, scores, labels], least=params.number("confidence_threshold"))
+
+
+# Of a Gaussian box each number is followed by how unsure it is.
+_SPREADS = 4
 
 
 def _anchor_pairs(job: LayerJob, params: Params, numbers: Sequence[int]) -> Array:
@@ -366,13 +373,14 @@ def _anchor_pairs(job: LayerJob, params: Params, numbers: Sequence[int]) -> Arra
 
 
 def _grids(
-    job: LayerJob, params: Params, anchors: list[Array], *, scales: list[float], classes: str
+    job: LayerJob, params: Params, anchors: list[Array], *, scales: list[float], classes: str, spreads: int = 0
 ) -> tuple[str, str, str]:
     """Boxes (middle and size), objectness and classes of all grids, one row for each box."""
     count, parts = params.integer("num_classes"), []
+    width = 5 + spreads + count
     for number, (bottom, anchor, scale) in enumerate(zip(job.bottoms, anchors, scales, strict=False)):
         many, side = len(anchor), bottom.shape[-1]
-        if bottom.shape != (1, many * (5 + count), side, side):
+        if bottom.shape != (1, many * width, side, side):
             raise job.refuse(
                 english(
                     "has {boxes} boxes and {classes} classes on a square grid, and one sample; "
@@ -386,11 +394,16 @@ def _grids(
         def step(op_type: str, inputs: list[str], name: str, number: int = number, **attributes: Any) -> str:
             return job.step(op_type, inputs, f"{number}/{name}", **attributes)
 
-        shape = job.integers([many, 5 + count, side * side], f"{number}/shape")
+        shape = job.integers([many, width, side * side], f"{number}/shape")
         turned = step("Transpose", [step("Reshape", [bottom.name, shape], "grid")], "turned", perm=[0, 2, 1])
-        split = job.integers([2, 2, 1, count], f"{number}/sizes")
-        names = [f"{number}/{name}" for name in ("place", "size", "object", "kinds")]
-        place, size, chance, kinds = job.steps("Split", [turned, split], names, axis=2)
+        if spreads:
+            own, behind = 2 * np.arange(spreads), 2 * spreads + np.arange(1 + count)
+            order = job.integers([*own, *behind, *(own + 1)], f"{number}/order")
+            turned = step("Gather", [turned, order], "ordered", axis=2)
+        sizes = [2, 2, 1, count, *([spreads] if spreads else [])]
+        names = [f"{number}/{name}" for name in ("place", "size", "object", "kinds", "spreads")[: len(sizes)]]
+        split = job.integers(sizes, f"{number}/sizes")
+        place, size, chance, kinds, *unsure = job.steps("Split", [turned, split], names, axis=2)
         cells = np.stack([np.arange(side * side) % side, np.arange(side * side) // side], axis=1)
         moved = step("Add", [step("Sigmoid", [place], "within"), job.floats(cells, f"{number}/cells")], "moved")
         middle = step("Div", [moved, job.floats(float(side), f"{number}/side")], "middle")
@@ -400,7 +413,7 @@ def _grids(
         made = [
             middle,
             extent,
-            step("Sigmoid", [chance], "chance"),
+            _sure(job, step("Sigmoid", [chance], "chance"), unsure, number=number),
             step(classes, [kinds], "chances", **attributes),
         ]
         row = step("Concat", made, "activated", axis=2)
@@ -410,6 +423,16 @@ def _grids(
     columns = job.integers([4, 1, count], "columns")
     boxes, chance, kinds = job.steps("Split", [whole, columns], ("boxes", "objectness", "classes"), axis=1)
     return boxes, chance, kinds
+
+
+def _sure(job: LayerJob, chance: str, unsure: list[str], *, number: int) -> str:
+    """Chances times the mean of how sure the numbers of their boxes are."""
+    for spread in unsure:
+        less = job.step("Sigmoid", [spread], f"{number}/unsure")
+        mean = job.step("ReduceMean", [less], f"{number}/mean_unsure", axes=[2], keepdims=1)
+        sure = job.step("Sub", [job.floats(1.0, f"{number}/all"), mean], f"{number}/sure")
+        chance = job.step("Mul", [chance, sure], f"{number}/sure_chance")
+    return chance
 
 
 def _suppress(job: LayerJob, params: Params, found: list[str], *, least: float) -> None:

@@ -12,6 +12,7 @@ from roundoff.graph.caffe.layers.convolution import spatial, volume_params
 from roundoff.messages.message import english
 
 _PLANE = 2
+_POOLED_AXES = (_PLANE + 2, _PLANE + 3)
 _TOO_MUCH_PADDING = english("has more padding than its window is large, so that windows would see padding alone")
 
 
@@ -55,7 +56,7 @@ def pooling(job: LayerJob) -> None:
     params = volume_params(job, "pooling_param")
     job.check_counts((1,), (1,) if job.layer.type == "NdPooling" else (1, 2))
     shape = job.bottoms[0].shape
-    if len(shape) not in (_PLANE + 2, _PLANE + 3):
+    if len(shape) not in _POOLED_AXES:
         raise job.refuse(
             english("pools over planes or videos, but its input has {count} axes, not 4 or 5", count=len(shape))
         )
@@ -202,6 +203,7 @@ def _largest(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
     plane = job.integers(math.prod(axis.size for axis in axes), "plane")
     within = job.step("Mod", [places, plane], "within")
     job.top("Cast", [within], shape, index=1, to=1)
+    job.counts_in(tuple(axis.size for axis in axes), index=1)
 
 
 def _mean(job: LayerJob, axes: Sequence[_PoolAxis]) -> None:
@@ -348,32 +350,37 @@ def _unpool(job: LayerJob) -> None:
     if not params.has("upsample_h"):
         height -= params.flag("pad_out_h")
         width -= params.flag("pad_out_w")
-    _put_back(job, height, width)
+    _put_back(job, (height, width))
 
 
-@converts("Unpooling")
+@converts("Unpooling", "Unpooling3D")
 def unpooling(job: LayerJob) -> None:
-    """Values put back to where pooling found them, on a plane whose size is given (DeconvNet)."""
+    """Values put back to where pooling found them, on planes of a given size or as large as they were."""
     job.check_counts((2,))
-    params, (shape, places) = job.params("unpooling_param"), (bottom.shape for bottom in job.bottoms)
-    if params.choice("unpool") != "MAX" or len(shape) != _PLANE + 2 or shape != places:
+    params, (values, places) = job.params("unpooling_param"), job.bottoms
+    if params.choice("unpool") != "MAX" or values.shape != places.shape or len(values.shape) not in _POOLED_AXES:
         raise job.refuse(english("unpools other than MAX, or has values and places of different shapes"))
-    height, width = (params.integer(name) or params.integer("unpool_size") for name in ("unpool_h", "unpool_w"))
-    if not height or not width:
-        raise job.refuse(english("says nothing of its size"), fix=english("give unpool_size"))
-    _put_back(job, height, width)
+    said = [params.integer(name) or params.integer("unpool_size") for name in ("unpool_h", "unpool_w")]
+    sizes = (*places.places_in[:-_PLANE], *said) if all(said) else places.places_in
+    if len(sizes) != len(values.shape) - 2:
+        raise job.refuse(
+            english("says nothing of its size"), fix=english("give unpool_size, or the places of a Pooling")
+        )
+    if places.places_in and math.prod(sizes) < math.prod(places.places_in):
+        raise job.refuse(english("has less room than the Pooling that found its places"))
+    _put_back(job, sizes)
 
 
-def _put_back(job: LayerJob, height: int, width: int) -> None:
+def _put_back(job: LayerJob, sizes: tuple[int, ...]) -> None:
     """Values of the first bottom at the places of a plane that the second names, zeros elsewhere."""
     shape = job.bottoms[0].shape
-    plane = job.integers([height * width], "plane")
+    plane = job.integers([math.prod(sizes)], "plane")
     rows = job.integers([0, 0, -1], "rows")
     values = job.step("Reshape", [job.bottoms[0].name, rows], "values")
     numbers = job.step("Cast", [job.bottoms[1].name], "numbers", to=_INT64)
     spots = job.step("Reshape", [numbers, rows], "spots")
-    sizes = job.step("Shape", [job.bottoms[0].name], "sizes", start=0, end=2)
-    empty = job.step("Concat", [sizes, plane], "empty", axis=0)
+    many = job.step("Shape", [job.bottoms[0].name], "sizes", start=0, end=2)
+    empty = job.step("Concat", [many, plane], "empty", axis=0)
     zeros = job.step("Expand", [job.floats(0.0, "zero"), empty], "zeros")
     filled = job.step("ScatterElements", [zeros, spots, values], "filled", axis=2)
-    job.top("Reshape", [filled, job.integers([0, 0, height, width], "shape")], (*shape[:2], height, width))
+    job.top("Reshape", [filled, job.integers([0, 0, *sizes], "shape")], (*shape[:2], *sizes))

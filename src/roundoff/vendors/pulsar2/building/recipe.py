@@ -14,16 +14,19 @@ from roundoff.core.quantizers import Quantizer
 from roundoff.core.target import Arithmetic, Target
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, decibels_text
 from roundoff.quantize.recipes import BuildSettings, BuiltModel, RecipeBuilder
+from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import NO_INPUTS, Samples
 from roundoff.run.variants import FUSED
 from roundoff.samples.sample_set import open_samples
+from roundoff.search.judges import SignalJudge
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.vendors.pulsar2.building.log import Log
@@ -245,12 +248,17 @@ METHODS = {
 """Calibration methods and what roundoff calls them."""
 
 
-def recipe_of(config: QuantConfig, rules: Sequence[Rule]) -> Recipe:
+_SMOOTHING_SAMPLES = 16
+_LEAST_GAIN_DB = 0.1
+
+
+def recipe_of(config: QuantConfig, rules: Sequence[Rule], *, insert: bool = True) -> Recipe:
     """The recipe of a configuration.
 
     Args:
         config: The configuration.
         rules: What layer_configs ask for.
+        insert: Whether smoothing inserts a Mul where nothing takes the factors up.
     """
     smooth = Step(
         "smooth",
@@ -258,7 +266,7 @@ def recipe_of(config: QuantConfig, rules: Sequence[Rule]) -> Recipe:
             ("alpha", config.smooth_quant_strength),
             ("threshold", config.smooth_quant_threshold),
             # In a transformer nothing in front of most products takes factors up: LayerNorm's result has others.
-            ("insert", True),
+            ("insert", insert),
         ),
     )
     return Recipe(
@@ -334,17 +342,50 @@ class ConfigQuantizer:
         prepared = self._builder.prepared
         if config.highest_mix_precision:
             return BuildOutcome(QuantizedModel(prepared.model, (), prepared.notes), None, resolved)
-        recipe = recipe_of(config, resolved.rules)
-        recipe = replace(recipe, rules=(*recipe.rules, *self._rules_of_inserted(recipe)))
+        recipe, told = self._best_recipe(config, resolved.rules)
         built = self._builder.build(recipe)
         same = None
         if config.calibration_method is not CalibrationMethod.MinMax:
             plain = replace(recipe, method=METHODS[CalibrationMethod.MinMax], corrections=())
             same = same_scales(built.quantized.quantizers, self._builder.build(plain).quantized.quantizers)
-        return BuildOutcome(built.quantized, built, resolved, same, tuple(map(str, built.notes)))
+        return BuildOutcome(built.quantized, built, resolved, same, (*map(str, built.notes), *told))
+
+    def _best_recipe(self, config: QuantConfig, rules: Sequence[Rule]) -> tuple[Recipe, tuple[str, ...]]:
+        """Of no smoothing, smoothing, and smoothing with products inserted, what keeps most of the outputs."""
+        recipe = recipe_of(config, rules)
+        if not any(report.taken for report in self._builder.reports(recipe)):
+            return recipe, ()
+        wide = tuple(self._rules_of_inserted(recipe))
+        tried = [replace(recipe, transforms=()), replace(recipe, rules=(*recipe.rules, *wide))]
+        if wide:
+            tried.insert(1, recipe_of(config, rules, insert=False))
+        try:
+            judge = SignalJudge(Bench(self._builder.prepared.model, self.samples))
+        except BadInput:  # No output holds floats to compare: done as asked.
+            return tried[-1], ()
+        seen = spread(judge.total, _SMOOTHING_SAMPLES)
+        found: list[float] = []
+        for each in tried:
+            quantized = self._builder.build(replace(each, corrections=())).quantized
+            network = switch_on(quantized.float_model, quantized.quantizers)
+            found.append(float(judge.measure(network, seen).mean()))
+        # What costs more must gain more: the first within a hair of the best.
+        best = next(place for place, value in enumerate(found) if value > max(found) - _LEAST_GAIN_DB)
+        before, after, best_of_it = (decibels_text(value) for value in (found[0], found[best], max(found[1:])))
+        if best:
+            said = english("enable_smooth_quant: outputs {before} -> {after}", before=before, after=after)
+        else:
+            said = english(
+                "enable_smooth_quant is left out: outputs {before} without it, {after} with it",
+                before=before,
+                after=best_of_it,
+            )
+        if wide and best == len(tried) - 1:
+            said += english("; {count} inserted Mul {count:reads|read} 16 bits", count=len(wide))
+        return tried[best], (said,)
 
     def _rules_of_inserted(self, recipe: Recipe) -> Iterator[Rule]:
-        """What smoothing inserts reads a tensor with the bits that are asked for the operation that writes it.
+        """What smoothing inserts reads 16 bits.
 
         Rounded to 8 bits in front of the factors, a tensor with outliers would lose what they are there to keep.
         """
@@ -360,9 +401,7 @@ class ConfigQuantizer:
             ):
                 continue
             wanted = {asked.get(names.original(each.name), "") for each in unit_of[writer.name].nodes}
-            found = next((each for each in ("u16", "s16") if each in wanted), "")
-            if found:
-                yield Rule("node", (node.name,), Precision(found))
+            yield Rule("node", (node.name,), Precision("s16" if "s16" in wanted else "u16"))
 
 
 def same_scales(quantizers: Sequence[Quantizer], others: Sequence[Quantizer]) -> tuple[int, int]:
