@@ -45,5 +45,5 @@ def test_outputs_alone_that_are_exchanged() -> None:
     theirs = MappingSource({name: values[name] for name in ("boxes", "scores")}, label="theirs").tensors
     crossed = {"boxes": "scores", "scores": "boxes"}
     assert swapped_names(ours, theirs, crossed) == [("boxes", "scores")]
-    numbers = MappingSource({name: values["boxes"] for name in ("7", "9")}, label="numbers").tensors
+    numbers = MappingSource(dict.fromkeys(("7", "9"), values["boxes"]), label="numbers").tensors
     assert swapped_names(numbers, numbers, {"7": "9", "9": "7"}) == []

@@ -196,7 +196,7 @@ Grade = Literal["fine", "lossy", "incomplete", "no_evidence"]
 
 @dataclass(frozen=True, slots=True)
 class FlatOutput:
-    """An output, or a part of one, that is left only a few of its values, or whose error is more than they vary by.
+    """An output, or a part of one, that has lost what it varies by: only a few values are left, or more is error.
 
     Attributes:
         name: Its name.

@@ -15,7 +15,7 @@ OBSERVED = 2.0
 FILLED = WIDE / 2
 """A tensor whose range is no wider than this many times its values needs it."""
 _FEWEST, _OF_FEW = 64, 2.0
-"""Of fewer values one sample does not show the range of a tensor: another may have values so many times as large."""
+"""Of fewer values one sample does not show the range: another may have values so many times as large."""
 _ON_GRID, _MOSTLY = 0.02, 0.99
 _SAME_STEP = 1e-3
 _CODES = 255
@@ -58,9 +58,7 @@ def least_excess(scale: ToolScale, count: int) -> float:
     return WIDE if count >= _FEWEST else WIDE * _OF_FEW
 
 
-def ranges_of_steps(
-    steps: Mapping[str, float], ends: Mapping[str, tuple[float, float]]
-) -> dict[str, ToolScale]:
+def ranges_of_steps(steps: Mapping[str, float], ends: Mapping[str, tuple[float, float]]) -> dict[str, ToolScale]:
     """The ranges of 8-bit codes nobody tells of, as their steps show them; zero has a code.
 
     Where some values are more than half of the codes from zero, ranges are taken to reach as far on either side as

@@ -1,5 +1,6 @@
 """Ranges far wider than their values, with the tool's scales and without: named, and healthy twins are not."""
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import make_model
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.tensors.stored import ToolScale
 from tests.diagnosis.devices.devices import HeldDumps
@@ -30,7 +32,7 @@ def _weights(seed: int) -> list[tuple[Array, Array]]:
     rng = np.random.default_rng(seed)
     return [
         (rng.normal(0, 1.2 / np.sqrt(a), (a, b)).astype(np.float32), rng.normal(0, 0.1, b).astype(np.float32))
-        for a, b in zip(_WIDTHS, _WIDTHS[1:], strict=False)
+        for a, b in itertools.pairwise(_WIDTHS)
     ]
 
 
@@ -48,7 +50,7 @@ def _model(weights: list[tuple[Array, Array]]) -> Model:
         for each, width in (("x", _WIDTHS[0]), (name, _WIDTHS[-1]))
     ]
     graph = helper.make_graph(nodes, "layers", ends[:1], ends[1:], held)
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    proto = make_model(graph)
     return Model(proto, Path("layers.onnx"), proto.ByteSize())
 
 
@@ -83,7 +85,9 @@ def _diagnosed(seed: int, wide: str, times: float, *, told: bool, quiet: float =
               for factor in (times if name == wide else 1,)}  # fmt: skip
     fed = (quiet * rng.normal(size=(1, _WIDTHS[0]))).astype(np.float32)
     dumps = _Scaled([_run(weights, fed, ranges)])
-    scales = {name: ToolScale((high - low) / 255, low, high, observed[name]) for name, (low, high) in ranges.items()}
+    scales = {
+        name: ToolScale((high - low) / 255, low, high, observed[name]) for name, (low, high) in ranges.items()
+    }
     object.__setattr__(dumps, "scales", scales if told else {})
     return diagnose_device(_model(weights), ArraySamples({"x": fed}), dumps)
 
@@ -106,7 +110,7 @@ def test_nobody_tells_the_scales(times: float) -> None:
 
 
 @pytest.mark.parametrize("told", [True, False])
-def test_healthy_twins(told: bool) -> None:  # noqa: FBT001 - a case
+def test_healthy_twins(told: bool) -> None:
     for seed in (3, 4):
         for quiet in (1.0, 0.4):
             found = _diagnosed(seed, "", 1, told=told, quiet=quiet)

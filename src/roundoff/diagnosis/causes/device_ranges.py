@@ -82,13 +82,10 @@ class WideRange:
         if recovered and outputs_lost.can_tell:
             known = _told_quantizers(case) or case.eight_bits.quantizers
             others_on = [each for each in known if each.tensor != suspect.tensor]
-            measures += [
-                each
-                for each in loss_measures(*(outputs_lost.of_quantizers([*others_on, each]) for each in (now, right)))[:1]
-                if each.after > each.before
-            ]
-            # A range that nobody tells of is guessed by its step, and may be for rarer samples: it is a fault where
-            # it costs. What other tensors lose falls otherwise with every change, so it is judged by itself.
+            before, after = (outputs_lost.of_quantizers([*others_on, each]) for each in (now, right))
+            measures += [each for each in loss_measures(before, after)[:1] if each.after > each.before]
+            # A range that nobody tells of is guessed by its step, and may be for rarer samples: it is a fault
+            # where it costs. What others lose falls otherwise with every change, so it is judged by itself.
             if not scales_of(case.readout.device):
                 alone, held = (outputs_lost.of_quantizers([each]).value for each in (now, right))
                 recovered *= held <= alone and alone >= _COSTS * outputs_lost.of_device().value
@@ -125,7 +122,7 @@ def _width(case: DeviceReplay, tensor: str, *, seen: bool) -> float:
 
 
 def _held_range(case: DeviceReplay, tensor: str, scale: ToolScale, excess: float) -> tuple[float, float]:
-    """The range of the values; of what the tool saw in all of its data too, where that is no wider than its range."""
+    """The range of the values; of all that the tool saw too, where that is far narrower than its range."""
     if scale.observed is None or max(map(abs, scale.observed)) * OBSERVED > scale.reach:
         return scale.low / excess, scale.high / excess
     values = [case.readout.exact(tensor, sample) for sample in case.indices]
@@ -153,7 +150,10 @@ def range_findings(case: DeviceReplay, found: Survey, accused: frozenset[str]) -
             continue
         blamed = {tensor for each in findings for tensor in each.tensors}
         # What only hands values on has the range of what it reads.
-        if any(shares_scale(case.scales[name], case.scales[each]) for each in blamed.intersection(_neighbours(case, name))):
+        if any(
+            shares_scale(case.scales[name], case.scales[each])
+            for each in blamed.intersection(_neighbours(case, name))
+        ):
             continue
         places = case.indices[:_HELD]
         pairs = tuple(case.pair(name, sample) for sample in places)

@@ -45,8 +45,8 @@ _MOST_SHIFT = 6
 _MOST_CHANGES = 4
 # Where codes of 8 and 16 bits end.
 _ENDS = (-128, -127, 0, 127, 255, -32768, 32767, 65535)
-# Where so many of other values are the same at an end, they were cut off there; what lies beyond it on the other side
-# may be short of it by so many times what is left elsewhere, and by more at so many.
+# Where so many of other values are the same at an end, they were cut off there; what the other side has may
+# be short of the end by so many times what is left elsewhere, and by more at so many of them.
 _PILED, _FAR, _MOST_WRONG = 1e-3, 3.0, 0.01
 _AS_IT_IS = Reinterpretation((), lambda array: array)
 
@@ -277,7 +277,9 @@ class _Saturated:
                 beyond = np.sign(row[place]) * (training[:, channel] - made[:, channel])
                 values = deployed[:, place]
                 lower, upper = values == self.low[place], values == self.high[place]
-                wrong += int(np.count_nonzero(lower & (beyond > slack)) + np.count_nonzero(upper & (beyond < -slack)))
+                wrong += int(
+                    np.count_nonzero(lower & (beyond > slack)) + np.count_nonzero(upper & (beyond < -slack))
+                )
                 count += int(np.count_nonzero(lower | upper))
         return wrong <= _MOST_WRONG * count
 
