@@ -8,7 +8,11 @@ from pathlib import Path
 def main() -> int:
     here = Path(__file__).parent
     names, options = _asked(sys.argv[1:])
-    names = names or sorted([*_modules(here), *_packages(here)])
+    known = sorted([*_modules(here), *_packages(here)])
+    if not names and {"-h", "--help"} & set(options):  # else it would run them all
+        print(__doc__, *known, sep="\n")
+        return 0
+    names = names or known
     failed = []
     for name in names:
         print(f"== {name}", flush=True)

@@ -34,3 +34,16 @@ def test_products_hold_their_bias_and_copies_are_copies(tmp_path: Path) -> None:
     assert "x_tp-rs" in pairing.copies
     # What nobody is called is swapped with nobody.
     assert swapped_names(MappingSource(ours, label="ours").tensors, theirs.tensors, found) == []
+
+
+def test_outputs_alone_that_are_exchanged() -> None:
+    """Names letter by letter the reference's say it; numbers may be a compiler's own."""
+    shape = (1, 4, 8, 8)
+    rng = np.random.default_rng(5)
+    values = {name: rng.standard_normal(shape).astype(np.float32) for name in ("boxes", "scores", "inner")}
+    ours = MappingSource(values, label="ours").tensors
+    theirs = MappingSource({name: values[name] for name in ("boxes", "scores")}, label="theirs").tensors
+    crossed = {"boxes": "scores", "scores": "boxes"}
+    assert swapped_names(ours, theirs, crossed) == [("boxes", "scores")]
+    numbers = MappingSource(dict.fromkeys(("7", "9"), values["boxes"]), label="numbers").tensors
+    assert swapped_names(numbers, numbers, {"7": "9", "9": "7"}) == []

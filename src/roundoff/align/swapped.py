@@ -25,8 +25,10 @@ def swapped_names(
         pairs: Which is which: our name -> their name.
     """
     named = pair_names(ours, theirs)
-    # Names of a compiler's own counting are no names of the reference, however they look.
-    if sum(named.get(name) == other for name, other in pairs.items()) < _MOSTLY_NAMED * len(pairs):
+    # Names of a compiler's own counting are no names of the reference, however they look. Where all are the
+    # reference's letter by letter, as of outputs alone, that those fit that are not swapped need not show it.
+    spelt = {info.name for info in theirs} <= {info.name for info in ours if not info.name.isdigit()}
+    if not spelt and sum(named.get(name) == other for name, other in pairs.items()) < _MOSTLY_NAMED * len(pairs):
         return []
     owners = {other: name for name, other in named.items()}
     found = []

@@ -204,12 +204,12 @@ def compare_sides(
 
 
 def _parts(model: "Model", reference: "TensorSource") -> "tuple[OutputPart, ...]":
-    """Slices of outputs that own branches of the network compute."""
+    """The outputs, or slices of them that own branches of the network compute."""
     from roundoff.graph.interface import output_parts, outputs
 
     shapes = {info.name: info.shape for info in reference.tensors if not info.problem}
     known = {name: shapes[name] for name in outputs(model) if name in shapes}
-    return tuple(part for part in output_parts(model, known, shapes) if part.axis is not None)
+    return tuple(output_parts(model, known, shapes))
 
 
 def _inputs(call: Call, asked: SidesAsked, sides: ComparedSides) -> "Iterator[InputFile]":

@@ -196,11 +196,11 @@ Grade = Literal["fine", "lossy", "incomplete", "no_evidence"]
 
 @dataclass(frozen=True, slots=True)
 class FlatOutput:
-    """An output, or a part of one, that is left only a few of its values, and hardly varies any more.
+    """An output, or a part of one, that has lost what it varies by: only a few values are left, or more is error.
 
     Attributes:
         name: Its name.
-        before: How many different values it has in float.
+        before: How many different values it has in float; 0 where its error is what is wrong.
         after: How many are left.
     """
 

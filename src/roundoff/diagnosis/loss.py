@@ -225,7 +225,11 @@ class LossMeter:
             self._samples,
             by_sample=by_sample,
             sums=sums,
-            flat={name: each.varying for name, each in zip(names, self._values, strict=False) if each.lost},
+            flat={
+                name: each.varying
+                for name, each in zip(names, self._values, strict=False)
+                if each.lost or each.drowned
+            },
         )
 
 

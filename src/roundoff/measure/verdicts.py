@@ -462,6 +462,11 @@ _VARIES = 1e-5
 _EIGHT_BITS = 255
 # What ends so near to 1, and never goes beyond, is a probability or the like: its codes are those of all of them.
 _NEAR_ONE = 0.5
+# An error of more than the values vary by leaves nothing of them, where it is also more than 8 bits give an output
+# whose values are all nearly the same in these samples: 26 dB.
+_DROWNING = 0.05
+# Fewer values may well be alike.
+_MOST_ALIKE = 64
 
 
 class ValueTally:
@@ -490,22 +495,12 @@ class ValueTally:
         if not ours.size or ours.dtype.kind != "f":
             return
         self._add_answer(ours, theirs)
-        if not self._open_rows:
+        found, values = theirs.ravel(), ours.ravel().astype(np.float64)
+        if not (np.isfinite(values).all() and np.isfinite(found).all()):
+            self._close()
             return
-        left, values = np.unique(theirs.ravel()[:_FIRST_LOOK]), ours.ravel().astype(np.float64)
-        if len(left) <= _FEW_VALUES:
-            left = np.unique(theirs)
-        # As many values in one sample are too many of all of them, too.
-        if len(left) > _FEW_VALUES or not (np.isfinite(values).all() and np.isfinite(left).all()):
-            self._open = self._open_rows = False
-            self._before = self._after = np.zeros(0)
-            return
-        mine = np.unique(values[:_MOST_COUNTED])
-        self._row_before, self._row_after = min(self._row_before, len(mine)), max(self._row_after, len(left))
-        if self._open:
-            self._before, self._after = np.union1d(self._before, mine), np.union1d(self._after, left)
-            self._open = len(self._after) <= _FEW_VALUES
-        self._low, self._high = min(self._low, values.min()), max(self._high, values.max())
+        if self._open_rows:
+            self._add_values(values, found)
         # Chan, Golub and LeVeque: squares around the mean, of what was seen and of what is new.
         mean, size = float(values.mean()), values.size
         apart, total = mean - self._mean, self._count + size
@@ -514,7 +509,26 @@ class ValueTally:
         self._spread += within + apart**2 * self._count * size / total
         self._mean += apart * size / total
         self._count = total
-        self._error += float(np.square(values - theirs.ravel()).sum())
+        self._error += float(np.square(values - found).sum())
+
+    def _close(self) -> None:
+        self._open = self._open_rows = False
+        self._before = self._after = np.zeros(0)
+
+    def _add_values(self, values: Array, found: Array) -> None:
+        left = np.unique(found[:_FIRST_LOOK])
+        if len(left) <= _FEW_VALUES:
+            left = np.unique(found)
+        # As many values in one sample are too many of all of them, too.
+        if len(left) > _FEW_VALUES:
+            self._close()
+            return
+        mine = np.unique(values[:_MOST_COUNTED])
+        self._row_before, self._row_after = min(self._row_before, len(mine)), max(self._row_after, len(left))
+        if self._open:
+            self._before, self._after = np.union1d(self._before, mine), np.union1d(self._after, left)
+            self._open = len(self._after) <= _FEW_VALUES
+        self._low, self._high = min(self._low, values.min()), max(self._high, values.max())
 
     def _add_answer(self, ours: Array, theirs: Array) -> None:
         if self._answers and self._same is None:
@@ -574,7 +588,14 @@ class ValueTally:
     def _varies(self) -> float:
         """Squares around the mean of all samples, or around those of single ones."""
         whole = self._open and self._coarse(len(self._before), len(self._after), self._spread)
+        whole = whole or self.drowned
         return self._spread if whole else self._row_spread
+
+    @property
+    def drowned(self) -> bool:
+        """Whether the error is more than the values vary by: their mean alone would tell as much."""
+        size = self._spread + self._count * self._mean**2
+        return self._count >= _MOST_ALIKE and self._error > max(self._spread, _DROWNING**2 * size)
 
     @property
     def variation_db(self) -> float:

@@ -44,7 +44,8 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     if other == "dump" and judgement.coverage.gap is not None:
         yield "", gap_line(judgement.coverage.gap)
     for index, flat in enumerate(judgement.flat[:_LISTED]):
-        text = translate("coverage.flat", name=short_name(flat.name), count=flat.after, all=flat.before)
+        key = "coverage.flat" if flat.before else "coverage.drowned"
+        text = translate(key, name=short_name(flat.name), count=flat.after, all=flat.before)
         yield "" if index else translate("coverage.label_flat"), text
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)

@@ -173,8 +173,12 @@ def _graded(
     if tokens is not None and tokens.doubtful:
         doubts = (*doubts, Doubt("tokens", tokens.tokens))
     judgement = judge(scores, Coverage(_coverage(tallies), samples=covered), doubts=doubts)
-    lost = {tally.name: tally.values.lost for tally in (*tallies, *slices) if tally.judged is not None}
-    flat = tuple(FlatOutput(name, *each) for name, each in lost.items() if each is not None)
+    judged = [tally for tally in (*tallies, *slices) if tally.judged is not None]
+    flat = tuple(
+        FlatOutput(each.name, *(each.values.lost or (0, 0)))
+        for each in judged
+        if each.values.lost is not None or each.values.drowned
+    )
     judgement = replace(judgement, flat=flat)
     if tokens is not None and tokens.lost:
         # Scores of words may be alike by every distance, and the next token is not what it was.
@@ -276,7 +280,8 @@ class _OutputTally:
             return None
         if self.indices is not None or self._moments is None:
             return index_scores(self.indices or IndexCounts())
-        return {} if self._damaged or self.values.lost is not None else score(self._moments).values
+        lost = self._damaged or self.values.lost is not None or self.values.drowned
+        return {} if lost else score(self._moments).values
 
     def result(self) -> OutputAgreement:
         if self._chance:

@@ -214,6 +214,19 @@ def test_codes_that_are_cut_off_at_their_ends() -> None:
     assert any("cut off at -128 or 127" in str(note) for note in found.notes)
 
 
+@pytest.mark.parametrize("top", [1.0, 255.0])
+def test_full_range_that_was_taken_for_limited(top: float) -> None:
+    """Expanding cuts off what lies beyond black and white: many pixels become one, which shows the way forward."""
+    rng = np.random.default_rng(6)
+    pictures = [planes(natural(rng)).astype(np.float64) for _ in range(2)]
+    expanded = [np.clip((each - 16) * 255 / 219, 0, 255) for each in pictures]
+    sides = [[(each * top / 255).astype(np.float32) for each in side] for side in (pictures, expanded)]
+    found = explained(*sides)
+    assert found.kinds == ("range",)
+    assert "training has pixels of limited range (black 16, white 235)" in text_of(found)
+    assert any("of the values are cut off" in str(note) for note in found.notes)
+
+
 def test_pixels_that_were_cut_off_instead_of_rounded() -> None:
     rng = np.random.default_rng(8)
     pictures = [natural(rng, 48, 64) * 0.97 for _ in range(2)]

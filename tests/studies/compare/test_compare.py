@@ -11,6 +11,7 @@ from roundoff.align.pairing import Layout, Pairing, TensorPair
 from roundoff.core.coverage import CoverageGap, LeftOut, OutputCoverage, Share, Unjudged
 from roundoff.core.tensors import Array, NodeInfo, Topology
 from roundoff.errors import CannotAlign
+from roundoff.graph.interface import OutputPart
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
 from roundoff.measure.verdicts import load_profile, parse_thresholds
@@ -312,6 +313,28 @@ def test_samples_that_can_show_no_fault_give_no_good_verdict() -> None:
     found = compare(source(lost), source(lost), by_name(), settings=JUDGED)
     assert found.judgement is not None
     assert (found.state, [each.kind for each in found.judgement.doubts]) == ("no_evidence", ["nonfinite_inputs"])
+
+
+def test_half_of_what_was_fed_gives_no_good_verdict() -> None:
+    fed = [tensors(seed) for seed in range(4)]
+    found = compare(source(*fed), source(*fed[:2]), by_name(), settings=JUDGED)
+    assert found.judgement is not None
+    assert [(each.kind, each.count, each.of) for each in found.judgement.doubts] == [("lacking", 2, 4)]
+    assert not found.judgement.good
+    # Of two dumps one may hold more.
+    assert compare(source(*fed), source(*fed[:2]), by_name()).state == "pass"
+
+
+def test_an_output_with_more_error_than_it_varies_by() -> None:
+    """Scores of which the mean is all that is left keep every usual limit."""
+    ours = tensors() | {"y": 0.5 + 0.05 * tensors()["y"]}
+    theirs = ours | {"y": np.roll(ours["y"], 1, axis=1)}
+    settings = replace(JUDGED, parts=(OutputPart("y"),))
+    found = compare(source(ours), source(theirs), by_name(), settings=settings)
+    assert row(found, "y").score.values["cosine"] > 0.99
+    assert (found.state, row(found, "y").kind) == ("fail", "part")
+    noisy = ours | {"y": (ours["y"] + 0.02 * tensors(1)["y"]).astype(np.float32)}
+    assert compare(source(ours), source(noisy), by_name(), settings=settings).state == "pass"
 
 
 def test_what_is_cropped_is_padding_in_every_sample() -> None:

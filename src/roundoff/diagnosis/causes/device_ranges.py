@@ -24,14 +24,14 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.verdicts import ValueTally
 from roundoff.messages.message import Argument, message, short_name
-from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, on_grid, shares_scale
+from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, least_excess, on_grid, shares_scale
 from roundoff.tensors.stored import ToolScale, scales_of
 
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
 _CAUSE = "wide-range"
 _HELD = 4
-_AS_GOOD = 10**0.1
-"""One decibel: rounding elsewhere falls otherwise, and moves the outputs by as much."""
+_COSTS = 0.2
+"""By itself it has no less than this part of what the outputs lose."""
 _EIGHT_BITS = QuantSpec(bits=8, signed=False, symmetric=False)
 
 
@@ -48,20 +48,15 @@ class WideRange:
 
     def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The same values rounded in a range that just holds them; how the tool's other ranges are."""
-        scale, peak = scale_of(case, suspect.tensor), _peak(case, suspect.tensor)
+        scale, peak = case.scales.get(suspect.tensor), _peak(case, suspect.tensor)
         excess = _excess(case, suspect.tensor)
         if scale is None or excess is None:
             return None
-        others = [
-            found.reach / size
-            for name in case.tensors
-            if name != suspect.tensor and (found := scale_of(case, name)) and (size := _peak(case, name)) > 0
-        ]
-        usual = statistics.median(others) if others else 1.0
-        # What the tool saw in all of its data, where that is no wider than what is wrong.
-        low, high = scale.low / excess, scale.high / excess
-        if scale.observed is not None and max(map(abs, scale.observed)) * OBSERVED <= scale.reach:
-            low, high = min(0.0, scale.observed[0]), max(0.0, scale.observed[1])
+        least = least_excess(scale, len(case.indices) * suspect.pairs[0].found.size)
+        width = partial(_width, case, seen=least == OBSERVED)
+        others = [width(name) for name in case.tensors if name != suspect.tensor and name in case.scales]
+        usual = statistics.median([each for each in others if each > 0] or [1.0])
+        low, high = _held_range(case, suspect.tensor, scale, excess)
         now, right = _with_range(case, suspect.tensor, scale, (low, high))
         sums = [0.0, 0.0, 0.0]
         for sample in suspect.places:
@@ -80,13 +75,20 @@ class WideRange:
             )
         ]
         recovered = 1 - sums[2] / sums[1] if sums[1] > 0 else 0.0
+        # Where all ranges are like that, it is how the tool works and no place in particular.
+        if width(suspect.tensor) < least * max(1.0, usual):
+            recovered = 0.0
         outputs_lost = OutputLoss(case)
-        if outputs_lost.can_tell:
-            others_on = [each for each in _known_quantizers(case) if each.tensor != suspect.tensor]
+        if recovered and outputs_lost.can_tell:
+            known = _told_quantizers(case) or case.eight_bits.quantizers
+            others_on = [each for each in known if each.tensor != suspect.tensor]
             before, after = (outputs_lost.of_quantizers([*others_on, each]) for each in (now, right))
-            measures += loss_measures(before, after)[:1]
-            # A range that serves the outputs better than one that just holds the values is no fault.
-            recovered = recovered if after.value <= _AS_GOOD * before.value else 0.0
+            measures += [each for each in loss_measures(before, after)[:1] if each.after > each.before]
+            # A range that nobody tells of is guessed by its step, and may be for rarer samples: it is a fault
+            # where it costs. What others lose falls otherwise with every change, so it is judged by itself.
+            if not scales_of(case.readout.device):
+                alone, held = (outputs_lost.of_quantizers([each]).value for each in (now, right))
+                recovered *= held <= alone and alone >= _COSTS * outputs_lost.of_device().value
         summary = message(
             "diagnosis.wide_range_summary",
             tensor=called(suspect), low=scale.low, high=scale.high, peak=peak, times=excess,
@@ -94,8 +96,6 @@ class WideRange:
         )  # fmt: skip
         changes = (RemedyChange("range", nodes=suspect.nodes, tensors=(suspect.tensor,), low=low, high=high),)
         changed = message("diagnosis.wide_range_changed", count=len(others), usual=usual)
-        # Where all ranges are like that, it is how the tool works and no place in particular.
-        recovered = recovered if usual < FILLED else 0.0
         return Intervention(changed, tuple(measures), recovered, summary, changes)
 
     def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
@@ -108,16 +108,33 @@ class WideRange:
         )
 
 
-def _known_quantizers(case: DeviceReplay) -> Sequence[Quantizer]:
+def _told_quantizers(case: DeviceReplay) -> Sequence[Quantizer]:
     """How the tool codes the network, as far as its files say so."""
     return case.quantizers or activation_quantizers(case.readout, case.model)
+
+
+def _width(case: DeviceReplay, tensor: str, *, seen: bool) -> float:
+    """How many times as wide as its values a range is, or as all that the tool saw; 0 where there is nothing."""
+    scale = case.scales[tensor]
+    observed = scale.observed if seen and scale.observed is not None else (0.0, 0.0)
+    peak = max(_peak(case, tensor), *map(abs, observed))
+    return scale.reach / peak if peak > 0 else 0.0
+
+
+def _held_range(case: DeviceReplay, tensor: str, scale: ToolScale, excess: float) -> tuple[float, float]:
+    """The range of the values; of all that the tool saw too, where that is far narrower than its range."""
+    if scale.observed is None or max(map(abs, scale.observed)) * OBSERVED > scale.reach:
+        return scale.low / excess, scale.high / excess
+    values = [case.readout.exact(tensor, sample) for sample in case.indices]
+    lows, highs = (float(each.min()) for each in values), (float(each.max()) for each in values)
+    return min(0.0, scale.observed[0], *lows), max(0.0, scale.observed[1], *highs)
 
 
 def _with_range(
     case: DeviceReplay, tensor: str, scale: ToolScale, ends: tuple[float, float]
 ) -> tuple[Quantizer, Quantizer]:
     """The quantizer of a tensor by the tool's scale, and the same with other ends."""
-    known = next((each for each in _known_quantizers(case) if each.tensor == tensor and not each.after), None)
+    known = next((each for each in _told_quantizers(case) if each.tensor == tensor and not each.after), None)
     spec, params = codes_of(scale) if known is None else (known.spec, known.params)
     readers = tuple(consumers(case.model.proto.graph.node)[tensor]) if known is None else known.consumers
     leaving = tensor in outputs(case.model)
@@ -125,17 +142,18 @@ def _with_range(
     return now, replace(now, params=parameters_from_range(*ends, spec))
 
 
-def scale_of(case: DeviceReplay, tensor: str) -> ToolScale | None:
-    """How the tool says that it codes a tensor of the float model; None where it does not."""
-    pair = case.readout.pairs.get(tensor)
-    return None if pair is None else scales_of(case.readout.device).get(pair.candidate)
-
-
 def range_findings(case: DeviceReplay, found: Survey, accused: frozenset[str]) -> list[Finding]:
     """Ranges that are far too wide, of tensors that follow from what they read all the same."""
-    findings = []
+    findings: list[Finding] = []
     for name in case.tensors:
         if name in accused or _excess(case, name) is None:
+            continue
+        blamed = {tensor for each in findings for tensor in each.tensors}
+        # What only hands values on has the range of what it reads.
+        if any(
+            shares_scale(case.scales[name], case.scales[each])
+            for each in blamed.intersection(_neighbours(case, name))
+        ):
             continue
         places = case.indices[:_HELD]
         pairs = tuple(case.pair(name, sample) for sample in places)
@@ -149,7 +167,7 @@ def range_findings(case: DeviceReplay, found: Survey, accused: frozenset[str]) -
 
 def follows_scale(case: DeviceReplay, suspect: DeviceSuspect) -> bool:
     """Whether a tensor is what the tool's own scale makes of it: rounded to steps, cut off where codes end."""
-    scale = scale_of(case, suspect.tensor)
+    scale = case.scales.get(suspect.tensor) if scales_of(case.readout.device) else None
     return scale is not None and all(_is_coded(pair, scale) for pair in suspect.pairs)
 
 
@@ -173,7 +191,7 @@ def _peak(case: DeviceReplay, tensor: str) -> float:
 
 def _excess(case: DeviceReplay, tensor: str) -> float | None:
     """How many times as wide as its values a range is; None where it is not far too wide, or others need it."""
-    scale = scale_of(case, tensor)
+    scale = case.scales.get(tensor)
     if scale is None:
         return None
     values = [case.readout.read(tensor, sample) for sample in case.indices]
@@ -185,7 +203,7 @@ def _excess(case: DeviceReplay, tensor: str) -> float | None:
 
 def _fills(case: DeviceReplay, tensor: str, scale: ToolScale) -> bool:
     """Whether another tensor shares a scale and needs it: then the scale is not too wide for both."""
-    other = scale_of(case, tensor)
+    other = case.scales.get(tensor)
     return other is not None and shares_scale(scale, other) and other.reach < FILLED * _peak(case, tensor)
 
 

@@ -32,8 +32,9 @@ _OFF_GRID = 0.02
 # Half precision moves values by this part of them; off by more than that part of a step, chance would do as well.
 _HALF_ROUNDOFF, _NO_CHANCE = 2.0**-11, 0.2
 _LOOKED_AT = 1 << 16
-# Share of the tensors that must be on grids; others may be outputs in float, or too small to tell.
-_MOST_ON_GRID = 0.4
+# Share of the tensors that must be on grids; others may be outputs in float, or too small to tell. So many grids
+# that not one kernel alone makes them need be no more than the second share: what is fused is not rounded.
+_MOST_ON_GRID, _MANY_GRIDS, _FUSED_ON_GRID = 0.4, 4, 0.2
 _ALMOST_ALL = 0.9
 # Codes that are used this far, of 8 bits and of 16, were chosen so; values beyond them are cut off by right.
 _FULL_RANGE, _FULL_FINE_RANGE = 180, 46_000
@@ -130,7 +131,8 @@ def infer_arithmetic(tensors: Mapping[str, Array]) -> DeviceNumbers:
     """What a device computes with, by its tensors; inputs of the network are best left out."""
     steps = {name: step for name, values in tensors.items() if (step := grid_step(values)) is not None}
     large = [name for name, values in tensors.items() if np.unique(values).size >= _FEWEST_VALUES]
-    if large and len(steps) >= _MOST_ON_GRID * len(large):
+    least = _FUSED_ON_GRID if len(steps) >= _MANY_GRIDS else _MOST_ON_GRID
+    if large and len(steps) >= least * len(large):
         return DeviceNumbers("integer", steps, _full_ranges(tensors, steps, _FULL_RANGE, _FEW_VALUES))
     kinds = [kind_of(tensors[name]) for name in large]
     narrow: tuple[NumberKind, ...] = ("bfloat16", "float16")

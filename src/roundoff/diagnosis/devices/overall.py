@@ -217,3 +217,19 @@ def _wrong_share(replay: DeviceReplay, names: list[str], arithmetic: Arithmetic 
             pair = replay.pair(name, sample, view)
             error.add(golden.compute(name, view), pair.found, pair.expected)
     return 1 - error.same / max(1, error.count)
+
+
+# Noise in all tensors, over their spread, that is worth telling.
+_NOTICED_NOISE = 1e-3
+
+
+def coarse_notes(replay: DeviceReplay) -> list[Message]:
+    """What the whole device does, and no kernel in particular."""
+    coarse, notes = replay.coarseness, []
+    if replay.operands != replay.numbers.kind:
+        notes.append(message(f"diagnosis.note_operands_{replay.operands}"))
+    if coarse.weights:
+        notes.append(message("diagnosis.note_coarse_weights"))
+    if coarse.relative > _NOTICED_NOISE:
+        notes.append(message("diagnosis.note_noise", share=coarse.relative))
+    return notes

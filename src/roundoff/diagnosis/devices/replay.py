@@ -36,7 +36,8 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
-from roundoff.tensors.stored import scales_of
+from roundoff.tensors.ranges import ranges_of_steps
+from roundoff.tensors.stored import ToolScale, scales_of
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
@@ -102,6 +103,7 @@ class DeviceReplay:
     scaled: bool = False
     believed: set[str] = field(default_factory=set)
     trials: dict[str, Any] = field(default_factory=dict)
+    _ends: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
 
     @cached_property
     def golden(self) -> Golden:
@@ -156,11 +158,20 @@ class DeviceReplay:
         """What the device computes with."""
         values = {name: self._some_values(name) for name in self.tensors}
         numbers = infer_arithmetic(values)
-        return replace(numbers, limits={**self._held_ends(values, numbers.steps), **numbers.limits})
+        self._ends = {name: (float(values[name].min()), float(values[name].max())) for name in numbers.steps}
+        return replace(numbers, limits={**self._held_ends(numbers.steps), **numbers.limits})
 
-    def _held_ends(
-        self, values: Mapping[str, Array], steps: Mapping[str, float]
-    ) -> dict[str, tuple[float, float]]:
+    @cached_property
+    def scales(self) -> Mapping[str, ToolScale]:
+        """How tensors are coded: as the tool's files say, or as the steps of codes show that nobody tells of."""
+        if told := scales_of(self.readout.device):
+            pairs = self.readout.pairs.items()
+            return {name: told[pair.candidate] for name, pair in pairs if pair.candidate in told}
+        if self.quantizers or self.numbers.kind != "integer":
+            return {}
+        return ranges_of_steps(self.numbers.steps, self._ends)
+
+    def _held_ends(self, steps: Mapping[str, float]) -> dict[str, tuple[float, float]]:
         """Where codes end that hold all that the float model computes: beyond that only a fault in front goes."""
         ends = dict.fromkeys(steps, (np.inf, -np.inf))
         for sample in self.indices:
@@ -169,7 +180,7 @@ class DeviceReplay:
                 ends[name] = min(low, float(exact.min(initial=low))), max(high, float(exact.max(initial=high)))
         found = {}
         for name, (low, high) in ends.items():
-            first, last = float(values[name].min()), float(values[name].max())
+            first, last = self._ends[name]
             held = first <= low + steps[name], last >= high - steps[name]
             if any(held):
                 found[name] = first if held[0] else -np.inf, last if held[1] else np.inf

@@ -18,7 +18,7 @@ from roundoff.diagnosis.causes.device_ranges import (
     range_findings,
 )
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
-from roundoff.diagnosis.devices.overall import index_findings, rounding_findings, swapped_findings
+from roundoff.diagnosis.devices.overall import coarse_notes, index_findings, rounding_findings, swapped_findings
 from roundoff.diagnosis.devices.readout import KnownNames, read_out, with_predicted
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, find_not_finite
 from roundoff.diagnosis.devices.suspects import (
@@ -323,8 +323,6 @@ _MOST_SAMPLES = 8
 # Suspects that are taken apart; of more, something else is wrong than a few of them.
 _MOST_SUSPECTS = 12
 _MOST_SHARE = 0.6
-# Noise in all tensors, over their spread, that is worth telling.
-_NOTICED_NOISE = 1e-3
 # Of so many tensors with the lowest SQNR by themselves, one that costs this part of what the outputs lose.
 _MOST_PLACES, _MOST_AT_ONE_PLACE = 3, 0.5
 # A gain at the outputs that is worth telling.
@@ -576,7 +574,7 @@ class _DeviceDiagnosis:
             check.ok = not nowhere.tensors
             check.result = nowhere.text if nowhere.tensors else None
         with self._notebook.check(message("diagnosis.check_parts")) as check:
-            self._notebook.notes += _coarse_notes(self._replay)
+            self._notebook.notes += coarse_notes(self._replay)
             found = survey(self._replay, progress)
             suspects, faint = find_suspects(self._replay, found, progress)
             # What reads NaN can only hand it on, unless that is in the dump alone.
@@ -786,18 +784,6 @@ def _worsens(finding: Finding) -> bool:
         each.after < each.before if each.higher_is_better else each.after > each.before
         for each in finding.measures[:1]
     )
-
-
-def _coarse_notes(replay: DeviceReplay) -> list[Message]:
-    """What the whole device does, and no kernel in particular."""
-    coarse, notes = replay.coarseness, []
-    if replay.operands != replay.numbers.kind:
-        notes.append(message(f"diagnosis.note_operands_{replay.operands}"))
-    if coarse.weights:
-        notes.append(message("diagnosis.note_coarse_weights"))
-    if coarse.relative > _NOTICED_NOISE:
-        notes.append(message("diagnosis.note_noise", share=coarse.relative))
-    return notes
 
 
 def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) -> Message:

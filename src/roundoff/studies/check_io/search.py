@@ -15,6 +15,7 @@ from roundoff.studies.check_io.candidates import (
     Candidate,
     Claim,
     ClaimCriteria,
+    LinearFit,
     PixelPairs,
     best_order,
     better,
@@ -44,6 +45,9 @@ _MOST_SHIFT = 6
 _MOST_CHANGES = 4
 # Where codes of 8 and 16 bits end.
 _ENDS = (-128, -127, 0, 127, 255, -32768, 32767, 65535)
+# Where so many of other values are the same at an end, they were cut off there; what the other side has may
+# be short of the end by so many times what is left elsewhere, and by more at so many of them.
+_PILED, _FAR, _MOST_WRONG = 1e-3, 3.0, 0.01
 _AS_IT_IS = Reinterpretation((), lambda array: array)
 
 _Layouts = Sequence[tuple[str, Callable[[Array], Array]]]
@@ -126,15 +130,22 @@ class PictureSearch:
                     yield candidate
 
     def _unsaturated(self, layouts: _Layouts) -> Iterator[Claim]:
-        """Codes of which some were cut off at the ends of their range: those are left out."""
+        """Values of which some were cut off at the ends of their range: those are left out."""
         low, high = (float(end([end(each) for each in self.deployed])) for end in (np.min, np.max))
-        if low not in _ENDS or high not in _ENDS or not all(map(is_whole, self.deployed)):
-            return
-        share = float(np.mean([((each == low) | (each == high)).mean() for each in self.deployed]))
-        candidates = (_without(candidate, low, high) for candidate in self._read(layouts, _AS_IT_IS))
-        for claim in self._verified(candidate for candidate in candidates if candidate is not None):
-            note = message("check_io.cut_left_out", share=share_text(share, 1), low=f"{low:g}", high=f"{high:g}")
-            yield replace(claim, exact=False, notes=(*claim.notes, note))
+        codes = low in _ENDS and high in _ENDS and all(map(is_whole, self.deployed))
+        left: dict[tuple[IoChange, ...], _Saturated] = {}
+        candidates: list[Candidate] = []
+        for candidate in self._read(layouts, _AS_IT_IS):
+            ends = _Saturated.of(candidate.pairs, piled=not codes)
+            if ends.share and (without := ends.leave_out(candidate)) is not None:
+                left[candidate.changes] = ends
+                candidates.append(without)
+        for claim in self._verified(iter(candidates)):
+            ends = next(each for changes, each in left.items() if claim.changes[: len(changes)] == changes)
+            if codes or ends.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
+                told = {"low": f"{low:g}", "high": f"{high:g}"}
+                note = message("check_io.cut_left_out", share=share_text(ends.share, 1), **told)
+                yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _candidate(
         self,
@@ -215,17 +226,62 @@ class PictureSearch:
                     yield view, reading
 
 
-def _without(candidate: Candidate, low: float, high: float) -> Candidate | None:
-    """The same without pixels that have a value at either end."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Saturated:
+    """Where values of the deployed side were cut off: channel by channel, infinite where they were not.
 
-    def pairs() -> PixelPairs:
-        for training, deployed in candidate.pairs():
-            kept = ((deployed > low) & (deployed < high)).all(axis=1)
-            yield training[kept], deployed[kept]
+    Attributes:
+        pairs: Both sides, pixel by pixel.
+        low: The lower ends.
+        high: The upper ones.
+        share: Part of the values that are at them.
+    """
 
-    first, second = sample_pixels(pairs(), _PIXELS * _LOOKED_AT)
-    fit = best_order(first, second) if len(first) >= _FEWEST_PIXELS else None
-    return None if fit is None else Candidate(candidate.changes, pairs, fit)
+    pairs: Callable[[], PixelPairs]
+    low: Array
+    high: Array
+    share: float
+
+    @classmethod
+    def of(cls, pairs: Callable[[], PixelPairs], *, piled: bool) -> "_Saturated":
+        """Ends of values; only those at which many are, where that is asked."""
+        _, values = sample_pixels(pairs(), _PIXELS * _LOOKED_AT)
+        low, high = values.min(axis=0), values.max(axis=0)
+        shares = [(values == end).mean(axis=0) for end in (low, high)]
+        if piled:
+            low, high = (
+                np.where(share >= _PILED, end, far)
+                for end, share, far in zip((low, high), shares, (-np.inf, np.inf), strict=True)
+            )
+        return cls(pairs, low, high, float(np.mean((values == low) | (values == high))))
+
+    def leave_out(self, candidate: Candidate) -> Candidate | None:
+        """The same without pixels that have a value at an end."""
+
+        def pairs() -> PixelPairs:
+            for training, deployed in self.pairs():
+                kept = ((deployed > self.low) & (deployed < self.high)).all(axis=1)
+                yield training[kept], deployed[kept]
+
+        first, second = sample_pixels(pairs(), _PIXELS * _LOOKED_AT)
+        fit = best_order(first, second) if len(first) >= _FEWEST_PIXELS else None
+        return None if fit is None else Candidate(candidate.changes, pairs, fit)
+
+    def follow(self, linear: LinearFit, slack: float) -> bool:
+        """Whether what training has there lies beyond the ends, as it does where it was cut off."""
+        wrong = count = 0
+        for training, deployed in self.pairs():
+            made = linear.apply(deployed)
+            for channel, row in enumerate(linear.matrix):
+                place = int(np.abs(row).argmax())
+                beyond = np.sign(row[place]) * (training[:, channel] - made[:, channel])
+                values = deployed[:, place]
+                lower, upper = values == self.low[place], values == self.high[place]
+                wrong += int(
+                    np.count_nonzero(lower & (beyond > slack)) + np.count_nonzero(upper & (beyond < -slack))
+                )
+                count += int(np.count_nonzero(lower | upper))
+        return wrong <= _MOST_WRONG * count
 
 
 def _composed(storage: Reinterpretation, reading: ArrayReading) -> Callable[[Array], Array]:

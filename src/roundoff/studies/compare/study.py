@@ -232,7 +232,8 @@ class CompareSettings:
         thresholds: What a tensor must keep; the default profile when None, and then nothing is gated.
         topology: The reference network, to tell culprits from victims; None when unknown.
         channel_axis: Axis of the channels; None for the usual one of each shape.
-        parts: Slices of outputs that own branches of the network compute, each of which must keep the thresholds.
+        parts: The outputs, or slices of them that own branches of the network compute, each of which must keep the
+            thresholds and its values.
     """
 
     thresholds: ThresholdSet | None = None
@@ -286,6 +287,9 @@ def compare(
     doubts = (*sanity.doubts(measured), *index_doubts(indices))
     if holds_statistics(reference):
         doubts = (*doubts, Doubt("statistics"))
+    # A network was fed what the user gave; of two dumps one may hold more.
+    if settings.topology is not None and (missing := len(reference.samples) - len(samples.pairs)) > 0:
+        doubts = (*doubts, Doubt("lacking", missing, len(reference.samples)))
     return Comparison(
         reference=reference.label,
         candidate=candidate.label,
@@ -491,7 +495,7 @@ def _rows(
 def _with_lost_parts(
     job: _ComparisonRun, rows: list[TensorComparison], pairs: Sequence[TensorPair]
 ) -> list[TensorComparison]:
-    """Fail outputs of which a slice is lost: beside one that is far larger it hardly shows in the whole."""
+    """Fail outputs that have lost what they vary by, or a slice: beside one that is far larger it hardly shows."""
     thresholds = job.settings.thresholds or load_profile(PROFILE)
     places = {pair.reference: at for at, pair in enumerate(pairs)}
     for part in job.settings.parts or _channels_of_last(job, pairs):
@@ -504,11 +508,14 @@ def _with_lost_parts(
             if ours.shape == theirs.shape:
                 sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
                 values.add(part.of(ours), part.of(theirs))
-        scores, left = score(sums).values, values.lost
+        scores, left, what = score(sums).values, values.lost, "output" if part.axis is None else "part"
         if left is not None:
-            text = message("compare.part_coarse", name=part.source, count=left[1], all=left[0])
+            text = message(f"compare.{what}_coarse", name=part.source, count=left[1], all=left[0])
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
-        elif job.settings.parts and scores and not thresholds.holds(scores):
+        elif job.settings.parts and values.drowned:
+            text = message(f"compare.{what}_drowned", name=part.source)
+            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
+        elif part.axis is not None and job.settings.parts and scores and not thresholds.holds(scores):
             gaps = {"cosine": score_text("cosine", scores["cosine"]), "db": f"{scores['sqnr_db']:.1f}"}
             text = message("compare.part_lost", name=part.source, **gaps)
             rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
