@@ -119,6 +119,24 @@ def test_outputs_that_miss_their_limits_newly_fail_and_are_never_passed_over(
     assert [str(each) for each in gate.problems] == said
 
 
+@pytest.mark.parametrize(
+    ("rules", "passed"),
+    [
+        (GateRules(max_regression_db=1.0), False),
+        (GateRules(max_regression_db=60.0), True),
+        (GateRules(Budgets(nodes=(GateBudget("zzz*", 60.0),))), False),
+        (GateRules(Budgets(nodes=(GateBudget("t1", 60.0),))), True),
+        (GateRules(Budgets(nodes=(GateBudget("t1", ignored=True),))), True),
+    ],
+)
+def test_outputs_may_miss_limits_where_a_budget_of_theirs_says_so(rules: GateRules, passed: bool) -> None:
+    old, new = (_judged(layer_run(LEVELS), grade) for grade in ("fine", "lossy"))
+    gate = gate_runs(old, new, diffed(old, new), rules).gate
+    assert gate is not None
+    assert gate.passed == passed
+    assert gate.lossy == passed
+
+
 def _judged(run: RunDocument, grade: Grade) -> RunDocument:
     assert run.layers is not None
     judgement = Judgement(grade, Coverage(OutputCoverage(("t1",))))

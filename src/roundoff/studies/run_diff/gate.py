@@ -311,6 +311,15 @@ class GateRules:
     level: float = LEVEL
 
 
+def _allowed_more(judged: Gate, own: Judgement | None) -> bool:
+    """Whether the user's budgets let all outputs lose more than is usual, or say what they must reach."""
+    outputs = () if own is None else own.coverage.outputs.judged
+    rows = [row for row in judged.rows if row.tensor in outputs]
+    return bool(rows) and all(
+        row.allowed_db is None or row.at_least_db is not None or row.allowed_db > MAX_REGRESSION_DB for row in rows
+    )
+
+
 def gate_runs(
     before: RunDocument,
     after: RunDocument,
@@ -333,18 +342,18 @@ def gate_runs(
     """
     was, own = _judgement(before, diff), _judgement(after, diff)
     lossy = own is not None and own.grade == "lossy"
-    # A budget of the user's decides what outputs may lose, too.
-    asked = rules.budgets != _NO_BUDGETS or rules.max_regression_db is not None
-    newly = lossy and not asked and was is not None and was.grade != "lossy"
     judged = judge_diff(
         diff,
         budgets=rules.budgets,
         max_regression_db=rules.max_regression_db,
-        problems=(*((message("run_diff.newly_lossy"),) if newly else ()), *new_problems(before, after, diff)),
+        problems=new_problems(before, after, diff),
         doubts=gate_doubts(after, diff),
         strict=rules.strict,
         level=rules.level,
     )
+    newly = lossy and was is not None and was.grade != "lossy" and not _allowed_more(judged, own)
+    if newly:
+        judged = replace(judged, problems=(message("run_diff.newly_lossy"), *judged.problems))
     old, new = ((*metrics_of(each), *given) for each, given in zip((before, after), more, strict=True))
     metrics = judge_metrics(old, new, rules.metrics, strict=rules.strict)
     covered = None if own is None else own.coverage
