@@ -125,3 +125,13 @@ def test_variation_over_the_error_is_that_around_the_mean() -> None:
     within = np.square(ours - ours.mean(axis=(1, 2), keepdims=True)).sum()
     expected = 10 * math.log10(float(within / np.square(ours - theirs).sum()))
     assert tally(ours, theirs).variation_db == pytest.approx(expected, abs=1e-3)
+
+
+def test_codes_begin_at_zero_so_that_what_varies_little_beside_an_offset_is_not_lost() -> None:
+    kelvin = np.random.default_rng(5).normal(290, 0.7, (SAMPLES, 1, 256))
+    # bfloat16 keeps 8 bits of a number: steps of 2 from 256 on.
+    tally = ValueTally()
+    for ours, theirs in zip(kelvin, np.round(kelvin / 2) * 2, strict=True):
+        tally.add(ours.astype(np.float32), theirs.astype(np.float32))
+    assert sqnr(kelvin, np.round(kelvin / 2) * 2) > 50
+    assert tally.lost is None

@@ -579,10 +579,10 @@ class ValueTally:
         return spread > _VARIES * most and step <= allowed < math.sqrt(self._error / self._count)
 
     def _reach(self) -> tuple[float, float]:
-        """How far apart values in float can be, and the largest magnitude of them."""
-        most = max(-self._low, self._high)
-        probable = _NEAR_ONE <= most <= 1
-        return 1 - min(0.0, math.floor(self._low)) if probable else self._high - self._low, most
+        """How far codes of values in float reach, zero among them, and the largest magnitude of the values."""
+        low, high = min(self._low, 0.0), max(self._high, 0.0)
+        most = max(-low, high)
+        return 1 - math.floor(low) if _NEAR_ONE <= most <= 1 else high - low, most
 
     @property
     def _varies(self) -> float:
