@@ -160,7 +160,7 @@ def test_the_diagnosis_is_told_and_written_before_repair_begins(
     seen: list[str] = []
 
     def repaired(*_: Any) -> Any:
-        seen.append(capsys.readouterr().out)
+        seen.append(capsys.readouterr().err)
         stored = load_document(Path("out")).diagnosis
         assert stored is not None
         assert stored.repair is None
@@ -171,9 +171,10 @@ def test_the_diagnosis_is_told_and_written_before_repair_begins(
 
     monkeypatch.setattr(repair, "repair_diagnosis", repaired)
     code, out, _ = call("diagnose", "ill.onnx", *COMMON, "--fix", "-o", "out", "--html", "page.html")
-    assert (code, out) == (130, "")
-    assert seen[0].startswith("CULPRITS: ")
-    assert "proof" in seen[0]
+    assert "CULPRITS: " in seen[0]
+    # Interrupted, it tells what it knows.
+    assert (code, out[:10]) == (130, "CULPRITS: ")
+    assert "proof" in out
     assert load_document(Path("out")).diagnosis is not None
 
 

@@ -208,7 +208,7 @@ def test_a_screen_has_the_score_the_proof_with_its_controls_and_what_is_next() -
     found = replace(FOUND, repair=replace(REPAIR, doubts=(verbatim("10 samples are few"),)), next_steps=steps)
     lines = shown(found)
     assert lines[0] == "CULPRITS: Outlier channels share one scale, at conv; output SQNR -0.1 dB"
-    assert lines[1] == "REPAIRED: top-1 accuracy 10.0 % -> 90.0 % (87.5 % in float), 10 held-out samples"
+    assert lines[1] == "REPAIRED: top-1 accuracy 10.0 % -> 90.0 % (90.0 % in float), 10 held-out samples"
     assert [" ".join(line.split()) for line in lines[3:7]] == [
         "top-1 accuracy 95 % SQNR of 'y'",
         "Float 90.0 % 60..98 %",

@@ -183,4 +183,4 @@ def test_one_number_for_all_samples_decides_by_itself() -> None:
 
 def test_few_rows_of_one_class_are_no_doubt_beside_tensors() -> None:
     few, many, flat = Doubt("one_class", 9, 9, "3"), Doubt("one_class", 10, 10, "3"), Doubt("flat")
-    assert beside_tensors([few, many, flat]) == (many,)
+    assert beside_tensors([few, many, flat]) == (many, flat)

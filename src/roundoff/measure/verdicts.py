@@ -377,13 +377,9 @@ def _tell_one_class(rows: int, classes: int) -> bool:
 def beside_tensors(doubts: Iterable[Doubt]) -> tuple[Doubt, ...]:
     """What is left of doubts about outputs where tensors inside of the network were compared, too.
 
-    These tell more than outputs that never change, and than few rows that happen to be of one class.
+    These tell more than few rows that happen to be of one class.
     """
-    return tuple(
-        each
-        for each in doubts
-        if each.kind != "flat" and not (each.kind == "one_class" and each.count < _ROWS_BESIDE_TENSORS)
-    )
+    return tuple(each for each in doubts if each.kind != "one_class" or each.count >= _ROWS_BESIDE_TENSORS)
 
 
 def one_class(predicted: Array, classes: int) -> tuple[Doubt, ...]:

@@ -271,6 +271,8 @@ class _Saturated:
         """Whether what training has there lies beyond the ends, as it does where it was cut off."""
         wrong = count = 0
         for training, deployed in self.pairs():
+            if linear.matrix.shape != (training.shape[1], deployed.shape[1]):
+                return False  # it goes from training to the deployed side: nothing is known of the way back
             made = linear.apply(deployed)
             for channel, row in enumerate(linear.matrix):
                 place = int(np.abs(row).argmax())

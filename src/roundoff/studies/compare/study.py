@@ -384,9 +384,11 @@ class _ReferenceSanity:
     def doubts(self, measured: Sequence[PairMeasurement]) -> tuple[Doubt, ...]:
         """What speaks against a good verdict; where inputs are unknown, that no tensor of the reference varies."""
         # What was compared was fed to both sides: one sample is enough to see that they agree on it.
-        found = tuple(each for each in self._seen.doubts() if each.kind != "single")
-        if len(measured) > len(self._inputs) + len(self._outputs):
-            found = beside_tensors(found)
+        # Tensors between inputs and outputs tell more than outputs that never change.
+        inner = len(measured) > len(self._inputs) + len(self._outputs)
+        left = ("single", *(("flat",) if inner else ()))
+        found = tuple(each for each in self._seen.doubts() if each.kind not in left)
+        found = beside_tensors(found) if inner else found
         large = [each for each in measured if each.moments.count >= _FEWEST_NUMBERS]
         sides = [each.moments.reference for each in large]
         if not self._inputs and sides and all(side.low == side.high for side in sides):
