@@ -1,6 +1,6 @@
 """What errors say, and which name they think was meant."""
 
-import pickle
+import pickle  # noqa: TID251  what our own processes hand each other
 from collections.abc import Iterator
 
 import pytest
@@ -44,7 +44,7 @@ def _kinds(kind: type[RoundoffError] = RoundoffError) -> Iterator[type[RoundoffE
 # What those are made of that take something else than what failed and a fix.
 _MADE = {
     MissingExtra: lambda what, fix: MissingExtra(what, package=fix, extra="plots"),
-    StepFailed: lambda what, fix: StepFailed(what, fix),
+    StepFailed: StepFailed,
     PieceFailed: lambda what, fix: PieceFailed(what, fix=fix, kind="time"),
     Refused: lambda what, fix: Refused(what, fix=fix, code=Code.SHAPE),
 }
@@ -56,7 +56,7 @@ def test_an_error_of_any_kind_comes_whole_from_another_process(data: st.DataObje
     kind = data.draw(st.sampled_from([each for each in _kinds() if each.__module__.startswith("roundoff.")]))
     make = _MADE.get(kind, lambda what, fix: kind(what, fix=fix))
     error = make(english("{what} failed", what=what), fix)
-    there = pickle.loads(pickle.dumps(error))
+    there = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert type(there) is kind
     assert (str(there), there.args, vars(there)) == (str(error), error.args, vars(error))
     assert there.exit_code == error.exit_code

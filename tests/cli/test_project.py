@@ -76,12 +76,13 @@ def test_commands_take_what_is_not_typed_and_say_so(project: Path, capsys: pytes
 
 
 @pytest.mark.parametrize("typed", ["layers --lang zh", "layers --lang=zh", "--lang zh layers"])
-def test_the_language_is_no_word_of_a_command(typed: str, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_language_is_no_word_of_a_command(
+    typed: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("roundoff.toml").write_text('model = "digits.onnx"\ntarget = "generic-int8"\n')
     # Without samples it goes no further.
     assert main(typed.split()) == 2
-    assert "roundoff.toml" in (said := capsys.readouterr().err)
-    assert ": digits.onnx" in said or "：digits.onnx" in said
+    assert re.search(r"roundoff\.toml\W+digits\.onnx", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

@@ -321,7 +321,7 @@ def test_one_array_per_input_named_like_it(tmp_path: Path) -> None:
         np.testing.assert_array_equal(fed["mask/in:0"], mask[index : index + 1])
     # What else is there could be samples, too.
     save(tmp_path / "y.npy", x)
-    with pytest.raises(BadInput, match="found 3 x .npy"):
+    with pytest.raises(BadInput, match=r"found 3 x \.npy"):
         open_samples(tmp_path, [X, MASK])
 
 

@@ -83,7 +83,7 @@ def test_a_table_of_something_else_is_no_manifest(tmp_path: Path) -> None:
     put_npy(tmp_path)
     np.savez(tmp_path / "b.npz", x=np.zeros(1))
     (tmp_path / "labels.csv").write_text("0\n4\n")
-    with pytest.raises(BadInput, match="labels.csv is not a file of tensors .*its first line is '0'") as caught:
+    with pytest.raises(BadInput, match=r"labels\.csv is not a file of tensors .*its first line is '0'") as caught:
         open_source(tmp_path / "labels.csv")
     assert caught.value.fix.startswith("give a folder of .npy")
 

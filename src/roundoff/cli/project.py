@@ -276,7 +276,9 @@ def first_commands(have: str, found: "FoundParts") -> list[tuple[str, str]]:
     beside = "" if found.quantized and found.quantized[0].is_dir() else f" --float {model}"
     judge = f" --labels {first(found.labels, '')}" if found.labels else ""
     # What is quantized already needs no samples but those that are to judge it.
-    right = [f"{first([each], '')} --labels {first([labels], '')}" for each, labels in found.judged[:1] if not judge]
+    right = [
+        f"{first([each], '')} --labels {first([labels], '')}" for each, labels in found.judged[:1] if not judge
+    ]
     judged = right[0] if right else f"{data}{judge}"
     return {
         "quantized": [

@@ -221,8 +221,10 @@ def load_document(path: Path | str) -> RunDocument:
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
     if not file.exists() and (Path(path) / RECORD_NAME).is_file():
         what = english("{path} holds a quantized model, and nothing that was found out about it.", path=path)
-        fix = "'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors"
-        raise BadInput(what, fix=english(fix, path=path))
+        fix = english(
+            "'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors", path=path
+        )
+        raise BadInput(what, fix=fix)
     return parse_document(read_json(file, what=english("The run document"), fix=_OURS), file)
 
 
