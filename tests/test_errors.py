@@ -1,10 +1,17 @@
 """What errors say, and which name they think was meant."""
 
+import pickle  # noqa: TID251  what our own processes hand each other
+from collections.abc import Callable, Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.errors import BadInput, CannotAlign, MissingExtra, ModelFailed, RoundoffError, nearest
+from roundoff.case.minimal import NotLocal
+from roundoff.errors import BadInput, CannotAlign, MissingExtra, ModelFailed, RoundoffError, StepFailed, nearest
+from roundoff.messages.message import as_message, english
+from roundoff.run.executors import PieceFailed
+from roundoff.vendors.ascend.errors import Code, Refused
 
 MANY = [f"/features/{number}/Conv_output" for number in range(2000)]
 
@@ -26,6 +33,35 @@ def test_a_missing_package_names_the_extra_that_brings_it() -> None:
 @pytest.mark.parametrize(("kind", "code"), [(RoundoffError, 2), (BadInput, 2), (CannotAlign, 3), (ModelFailed, 4)])
 def test_every_error_has_its_exit_code(kind: type[RoundoffError], code: int) -> None:
     assert kind("what", fix="fix").exit_code == code
+
+
+def _kinds(kind: type[RoundoffError] = RoundoffError) -> Iterator[type[RoundoffError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+# What those are made of that take something else than what failed and a fix.
+_MADE: dict[type[RoundoffError], Callable[[str, str], RoundoffError]] = {
+    MissingExtra: lambda what, fix: MissingExtra(what, package=fix, extra="plots"),
+    StepFailed: StepFailed,
+    PieceFailed: lambda what, fix: PieceFailed(what, fix=fix, kind="time"),
+    Refused: lambda what, fix: Refused(what, fix=fix, code=Code.SHAPE),
+}
+
+
+@given(st.data(), st.text(max_size=9), st.text(max_size=9))
+def test_an_error_of_any_kind_comes_whole_from_another_process(data: st.DataObject, what: str, fix: str) -> None:
+    assert {NotLocal, PieceFailed, Refused} <= set(_kinds())
+    kind = data.draw(st.sampled_from([each for each in _kinds() if each.__module__.startswith("roundoff.")]))
+    made = _MADE.get(kind)
+    told = english("{what} failed", what=what)
+    error = kind(told, fix=fix) if made is None else made(told, fix)
+    there = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert type(there) is kind
+    assert (str(there), there.args, dict(vars(there))) == (str(error), error.args, dict(vars(error)))
+    assert there.exit_code == error.exit_code
+    assert as_message(there.what) == as_message(error.what)
 
 
 @pytest.mark.parametrize(

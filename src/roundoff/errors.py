@@ -7,6 +7,7 @@ leaves with the error's exit code; nothing a user can do may end in a traceback.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from roundoff.messages.message import Translatable, english
 
@@ -40,6 +41,15 @@ class RoundoffError(Exception):
 
     def __str__(self) -> str:
         return f"{self.what}\nfix: {self.fix}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Whole from another process, too: `BaseException` would call the class with what was said alone."""
+        return _restored, (type(self), *self.args), self.__dict__
+
+
+def _restored(kind: type[RoundoffError], *args: Any) -> RoundoffError:
+    """An error as it was, for `pickle`, which then gives it its attributes."""
+    return kind.__new__(kind, *args)
 
 
 class BadInput(RoundoffError):

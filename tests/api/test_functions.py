@@ -104,6 +104,15 @@ def test_compare_of_a_model_with_a_dump(tmp_path: Path) -> None:
     assert judged.result.state == "fail"
 
 
+def test_as_many_samples_as_a_dump_has_are_asked_for(place: Path, tmp_path: Path) -> None:
+    for index in range(2):
+        (tmp_path / f"frame_{index}").mkdir()
+        np.save(tmp_path / f"frame_{index}" / "odd.npy", np.ones((1, 3, index + 2), np.float32))
+    with pytest.raises(roundoff.CannotAlign, match="'frame_0', 'frame_1' in") as caught:
+        roundoff.compare(model_path(), tmp_path, data=place / "images.npy")
+    assert caught.value.fix.startswith("add samples= 2 if these are the first ones")
+
+
 def test_transform_and_tune(place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(place)
     more = ["--data", "images.npy", "--target", CHIP]

@@ -157,6 +157,7 @@ def test_dumps_in_memory() -> None:
     dumps["block3/relu"] = dumps["block3/relu"] * 0.5
     found = roundoff.diagnose(model_path(), data=FIRST[:1], dumps=dumps)
     assert not found.good
+    assert {row["node"].split()[0] for row in found.rows() if row["proven"]} == {"block3/relu"}
     with pytest.raises(roundoff.BadInput, match="not in the model"):
         found.fix()
 

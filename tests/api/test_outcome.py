@@ -120,6 +120,12 @@ def test_a_repair_goes_on_from_the_diagnosis(tmp_path: Path) -> None:
     found = roundoff.diagnose(model_path(), data=images[:64], labels=labels[:64], target=chip)
     assert found.result.repair is None
     assert found.repaired is None
+    # A row for each number before and after, though they stand behind the first screen.
+    told = [(each, measure) for each in found.result.findings for measure in each.measures]
+    assert told
+    assert [(row["number"], row["cause"], row["before"], row["after"]) for row in found.rows()] == [
+        (each.number, each.cause, measure.before, measure.after) for each, measure in told
+    ]
     fixed = found.fix(tmp_path / "fixed")
     assert fixed.result.repair is not None
     assert fixed.repaired is not None

@@ -75,6 +75,16 @@ def test_commands_take_what_is_not_typed_and_say_so(project: Path, capsys: pytes
     assert ours == theirs
 
 
+@pytest.mark.parametrize("typed", ["layers --lang zh", "layers --lang=zh", "--lang zh layers"])
+def test_the_language_is_no_word_of_a_command(
+    typed: str, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("roundoff.toml").write_text('model = "digits.onnx"\ntarget = "generic-int8"\n')
+    # Without samples it goes no further.
+    assert main(typed.split()) == 2
+    assert re.search(r"roundoff\.toml\W+digits\.onnx", capsys.readouterr().err)
+
+
 @pytest.mark.parametrize(
     ("typed", "whole"),
     [
@@ -185,6 +195,26 @@ def test_somebody_is_asked_only_what_cannot_be_seen(project: Path) -> None:
 def test_an_empty_folder_is_no_project(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="There is no model in"):
         roundoff.init(tmp_path)
+
+
+def test_labels_belong_to_as_many_samples(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in project.glob("*_labels.npy"):
+        file.unlink()
+    Path("labels.csv").write_text("3\n" * 8)
+    found = look_into(Path())
+    assert (found.data[0], found.labels) == (Path("calib.npy"), ())
+    assert found.judged == ((Path("other.npy"), Path("labels.csv")),)
+    (why, _), *_, (audit, _) = first_commands("quantized", found)
+    assert why.endswith(" --data other.npy --labels labels.csv")
+    assert audit == "roundoff audit INT8.onnx --float digits.onnx"
+    assert main(["init"]) == 0
+    assert '# labels = "labels.csv"  # --data other.npy' in capsys.readouterr().out
+    assert main(["init", "--data", "other.npy", "--force"]) == 0
+    assert '\nlabels = "labels.csv"\n' in capsys.readouterr().out
+    Path("labels.csv").write_text("class\n" + "3\n" * 24)
+    assert look_into(Path()).labels == (Path("labels.csv"),)
+    # A folder of `quantize` has its own plan.
+    assert first_commands("quantized", FoundParts(quantized=(project,)))[2][0].endswith(f"audit {project}")
 
 
 @pytest.mark.parametrize("have", _HAVE)

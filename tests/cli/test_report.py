@@ -66,7 +66,10 @@ def test_a_quantized_model_is_no_report_yet(tmp_path: Path, capsys: pytest.Captu
     (tmp_path / "int8").mkdir()
     (tmp_path / "int8/command.json").write_text("{}")
     assert main(["report", str(tmp_path / "int8"), "-o", str(tmp_path / "r.html")]) == 2
-    assert "roundoff audit" in capsys.readouterr().err
+    assert "roundoff audit" in (said := capsys.readouterr().err)
+    for words in (["explain", "fc"], ["diff", str(tmp_path / "int8")]):
+        assert main([*words, str(tmp_path / "int8")]) == 2
+        assert capsys.readouterr().err == said
 
 
 def test_tables_go_to_a_folder(run: Path, tmp_path: Path) -> None:

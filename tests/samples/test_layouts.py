@@ -309,6 +309,22 @@ def test_several_inputs_need_names(tmp_path: Path) -> None:
     complaint(caught, "no known layout for 2 inputs", "x/, mask_in_0/", "found 1 x .npy", fix="--data x=PATH")
 
 
+def test_one_array_per_input_named_like_it(tmp_path: Path) -> None:
+    x, mask = values(5, 4), np.arange(10, dtype=np.int64).reshape(5, 2)
+    save(tmp_path / "x.npy", x)
+    save(tmp_path / "mask_in_0.npy", mask)
+    found = open_samples(tmp_path, [X, MASK])
+    assert len(found) == 5
+    for index in range(5):
+        fed = found.feed(index)
+        np.testing.assert_array_equal(fed["x"], x[index : index + 1])
+        np.testing.assert_array_equal(fed["mask/in:0"], mask[index : index + 1])
+    # What else is there could be samples, too.
+    save(tmp_path / "y.npy", x)
+    with pytest.raises(BadInput, match=r"found 3 x \.npy"):
+        open_samples(tmp_path, [X, MASK])
+
+
 def test_folder_of_an_input_is_missing_or_superfluous(tmp_path: Path) -> None:
     save(tmp_path / "x" / "0.npy", values(1, 4))
     with pytest.raises(BadInput) as caught:

@@ -5,6 +5,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from roundoff.errors import BadInput
+
 if TYPE_CHECKING:
     from roundoff.suite.matrix import SuiteUnit
 
@@ -35,6 +37,10 @@ def sleep(seconds: float) -> None:
 
 def refuse() -> None:
     raise ValueError("no")
+
+
+def misfit() -> None:
+    raise BadInput("'x' has 3 axes.", fix="transpose it")
 
 
 def tiny(unit: "SuiteUnit") -> dict[str, Any]:

@@ -129,6 +129,12 @@ def test_a_unit_that_cannot_be_done_is_told_and_the_others_are_done(
     states = functions.status(file).result.states
     assert [each.state for each in states] == ["known", "failed"]
     assert "broken.onnx" in states[1].problem["what"]
+    # Once, whole, and in any language.
+    assert said.out.count("broken.onnx") == 1
+    assert "fix: " in said.out
+    assert main(["--lang", "zh", "suite", "status", str(file)]) == 1
+    assert "处理" in (told := capsys.readouterr().out)
+    assert states[1].problem["fix"] not in told
 
 
 def test_jobs_of_others_do_their_shares(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from roundoff.errors import BadInput
 from roundoff.run.executors import LocalWorkers, PieceFailed
 from roundoff.suite.runner import RunLimits, run_units
 from roundoff.suite.store import UnitStore
@@ -23,6 +24,10 @@ def test_a_worker_that_dies_is_replaced_and_a_piece_that_kills_is_given_up(tmp_p
         with pytest.raises(ValueError, match="no"):
             workers.submit(pieces.refuse).result()
         first = workers.submit(pieces.process).result()
+        with pytest.raises(BadInput, match="'x' has 3 axes") as said:
+            workers.submit(pieces.misfit).result()
+        assert said.value.fix == "transpose it"
+        assert workers.submit(pieces.process).result() == first
         os.kill(first, signal.SIGKILL)
         assert workers.submit(pieces.leave_once, str(tmp_path / "mark")).result() == "second"
         assert workers.submit(pieces.process).result() != first

@@ -79,6 +79,15 @@ def test_a_manifest_settles_what_is_meant(tmp_path: Path) -> None:
         assert [info.name for info in open_source(path).tensors] == ["first"]
 
 
+def test_a_table_of_something_else_is_no_manifest(tmp_path: Path) -> None:
+    put_npy(tmp_path)
+    np.savez(tmp_path / "b.npz", x=np.zeros(1))
+    (tmp_path / "labels.csv").write_text("0\n4\n")
+    with pytest.raises(BadInput, match=r"labels\.csv is not a file of tensors .*its first line is '0'") as caught:
+        open_source(tmp_path / "labels.csv")
+    assert caught.value.fix.startswith("give a folder of .npy")
+
+
 def test_a_manifest_of_two_kinds_must_be_chosen_from(tmp_path: Path) -> None:
     put_npy(tmp_path)
     (tmp_path / "b.bin").write_bytes(bytes(8))

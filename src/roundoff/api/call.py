@@ -149,7 +149,9 @@ def _as_keywords(text: str) -> str:
     if _COMMAND in text:
         return text
     named = _OPTION.sub(lambda found: found[1].replace("-", "_") + "=", text)
-    return _OUTPUT.sub("folder or file", named)
+    changed = _OUTPUT.sub("folder or file", named)
+    # What stays as it is can still be shown in another language.
+    return text if changed == text else changed
 
 
 def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ...]:

@@ -239,10 +239,12 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         BadInput: The options contradict each other, or what they name cannot be used.
         CannotAlign: No tensor of one side could be paired with one of the other.
     """
-    from roundoff.align.alignment import align
+    from roundoff.align.alignment import align, pairs_by_inputs
     from roundoff.align.names import read_aliases
+    from roundoff.align.pairing import pair_samples
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.studies.compare.pairs import no_sample_in_common
     from roundoff.tensors.msprobe import as_alike
     from roundoff.tensors.stored import split_batch
 
@@ -254,6 +256,11 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
         reference, candidate = as_alike(reference, candidate)
         candidate = split_batch(candidate, reference.tensors, reference.samples)
+        fed = _is_model(asked.reference) and len(reference.samples) > len(candidate.samples)
+        if fed and not (
+            pair_samples(reference.samples, candidate.samples) or pairs_by_inputs(reference, candidate)
+        ):
+            raise no_sample_in_common(reference, candidate, fed=True)
         pairing = align(
             reference,
             candidate,

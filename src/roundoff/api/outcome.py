@@ -74,8 +74,8 @@ class Outcome(Generic[T]):
 
     def rows(self) -> list[dict[str, Any]]:
         """The rows of its main table, as plain values by column."""
-        tables = list(_tables(self.page))
-        # The one that a run directory keeps, where there is such.
+        tables = [each for page in (self.page, *self.pages) for each in _tables(page)]
+        # The one that a run directory keeps, where there is such; it may stand behind the first screen.
         found = next((each for each in tables if each.file), tables[0] if tables else None)
         if found is None:
             return []

@@ -132,7 +132,8 @@ class FoundParts:
         models: Float networks.
         quantized: Quantized networks, and folders of ``roundoff quantize``.
         data: Files and folders of samples.
-        labels: Files of right classes.
+        labels: Files of right classes of the first data.
+        judged: Arrays of samples that have as many labels, and these.
         evaluators: Python files with ``evaluate``.
         dumps: Folders of tensors that are no samples.
         runs: Folders with a run.json.
@@ -143,6 +144,7 @@ class FoundParts:
     quantized: tuple[Path, ...] = ()
     data: tuple[Path, ...] = ()
     labels: tuple[Path, ...] = ()
+    judged: tuple[tuple[Path, Path], ...] = ()
     evaluators: tuple[Path, ...] = ()
     dumps: tuple[Path, ...] = ()
     runs: tuple[Path, ...] = ()
@@ -187,11 +189,14 @@ def look_into(folder: Path) -> FoundParts:
         elif kind == "dump":
             dumps.append(place)
     ranked = sorted([*data, *pictures], key=_preference)
+    fitting = {each: _of_as_many(labels, each, arrays) for each in ranked}
+    first_labels = fitting[ranked[0]] if ranked else tuple(labels)
     return FoundParts(
         models=tuple(models),
         quantized=(*quantized, *(place for place in plans if place not in runs)),
         data=tuple(ranked),
-        labels=_of_as_many(labels, ranked[:1], arrays),
+        labels=first_labels,
+        judged=tuple((each, found[0]) for each, found in fitting.items() if found and each in arrays),
         evaluators=tuple(file for file in seen.files if file.suffix == ".py" and _EVALUATES.search(_start(file))),
         dumps=tuple(dumps),
         runs=tuple(runs),
@@ -318,14 +323,13 @@ def _preference(path: Path) -> tuple[int, str]:
     return next((rank for rank, part in enumerate(_PREFERRED) if part in name), len(_PREFERRED)), name
 
 
-def _of_as_many(
-    labels: Sequence[Path], data: Sequence[Path], arrays: Mapping[Path, tuple[int, ...]]
-) -> tuple[Path, ...]:
+def _of_as_many(labels: Sequence[Path], data: Path, arrays: Mapping[Path, tuple[int, ...]]) -> tuple[Path, ...]:
     """Labels that can belong to the samples: as many, where both are counted; of the same name first."""
-    shape = arrays.get(data[0], ()) if data else ()
-    fitting = [each for each in labels if each not in arrays or not shape or arrays[each][0] == shape[0]]
-    stem = data[0].stem if data else ""
-    return tuple(sorted(fitting, key=lambda each: (stem not in each.stem, each.name)))
+    from roundoff.samples.labels import labels_counted
+
+    samples = arrays[data][0] if data in arrays else None
+    fitting = [each for each in labels if samples is None or labels_counted(each) in (None, samples)]
+    return tuple(sorted(fitting, key=lambda each: (data.stem not in each.stem, each.name)))
 
 
 # Who writes it ---------------------------------------------------------------------------------------------------
@@ -370,6 +374,10 @@ def init(
     found = look_into(place)
     given = {"models": model, "data": data, "labels": labels}
     named = {key: (as_path(value, option=key),) for key, value in given.items() if value is not None}
+    if data is not None:
+        there = {place / each: labels for each, labels in found.judged}
+        own = there.get(named["data"][0], there.get(place / named["data"][0]))
+        found = replace(found, labels=() if own is None else (own,), judged=())
     found = _fitting_first(replace(found, **named))  # type: ignore[arg-type]
     if not found.models and not found.quantized:
         raise BadInput(
@@ -433,6 +441,8 @@ def project_text(
     lines.append(f"target = {_quoted(target)}" if target else '# target = "generic-int8"')
     lines += _choice("labels", found.labels, english("Which are the right classes?"), ask)
     if not found.labels:
+        pairs = found.judged[:1]
+        lines += [f"# labels = {_quoted(each.as_posix())}  # --data {data.as_posix()}" for data, each in pairs]
         lines += _choice("evaluator", found.evaluators, english("Which file measures the model?"), ask)
     lines += ["", "[data]", *_choice("path", found.data, english("Which samples?"), ask)]
     if not found.data:

@@ -357,17 +357,7 @@ def report(
     Returns:
         The files that were written.
     """
-    from roundoff.core.document import DOCUMENT_NAME, RECORD_NAME
-
     target = ReportFile(as_path(file, option="The report"), format, title=title, force=force)
-    path = Path(run) if is_path(run) else None
-    if path is not None and (path / RECORD_NAME).is_file() and not (path / DOCUMENT_NAME).is_file():
-        fix = english(
-            "'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors", path=path
-        )
-        raise BadInput(
-            english("{path} holds a quantized model, and nothing that was found out about it.", path=path), fix=fix
-        )
     called, document = _opened(run)
     return target.write(document, origin=called)
 

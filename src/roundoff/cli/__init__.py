@@ -151,7 +151,8 @@ def _with_project(words: list[str], terminal: Terminal) -> list[str]:
         return words
     from roundoff.cli.project import tell_taken, with_project
 
-    filled, taken = with_project(joined_pairs(words), str(name), command_of(str(name)))
+    # The language is no word of the command's, wherever it stands.
+    filled, taken = with_project(with_language_first(joined_pairs(words)), str(name), command_of(str(name)))
     tell_taken(terminal, taken)
     return filled
 

@@ -272,12 +272,19 @@ def first_commands(have: str, found: "FoundParts") -> list[tuple[str, str]]:
     model, data = first(found.models, "MODEL.onnx"), first(found.data, "SAMPLES")
     quantized, dump = first(found.quantized, "INT8.onnx"), first(found.dumps, "DUMP")
     run = first(found.runs, "RUN")
+    # A folder of `quantize` knows its float model.
+    beside = "" if found.quantized and found.quantized[0].is_dir() else f" --float {model}"
     judge = f" --labels {first(found.labels, '')}" if found.labels else ""
+    # What is quantized already needs no samples but those that are to judge it.
+    right = [
+        f"{first([each], '')} --labels {first([labels], '')}" for each, labels in found.judged[:1] if not judge
+    ]
+    judged = right[0] if right else f"{data}{judge}"
     return {
         "quantized": [
-            (f"roundoff diagnose {model} --quantized {quantized} --data {data}{judge}", "begin_why"),
+            (f"roundoff diagnose {model} --quantized {quantized} --data {judged}", "begin_why"),
             (f"roundoff layers {model} --quantized {quantized} --data {data}", "begin_layers"),
-            (f"roundoff audit {quantized} --float {model}", "begin_audit"),
+            (f"roundoff audit {quantized}{beside}", "begin_audit"),
         ],
         "board": [
             (f"roundoff compare {model} {dump} --data {data}", "begin_compare"),

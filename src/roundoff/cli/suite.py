@@ -94,7 +94,7 @@ def _run(args: argparse.Namespace, terminal: Terminal) -> int:
 
     def told(state: "UnitState") -> None:
         if state.state == "failed":
-            terminal.note(translate("suite.not_done", why=f"{state.unit.label}: {state.problem.get('what', '')}"))
+            terminal.note(translate("suite.not_done", why=state.unit.label))
 
     return _show(args, terminal, run(**_given(args), on_unit=told, progress=terminal))
 

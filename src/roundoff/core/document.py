@@ -213,8 +213,18 @@ def _text(content: object, of_message: Callable[[Message], object]) -> str:
 
 
 def load_document(path: Path | str) -> RunDocument:
-    """Read a run directory or its run.json."""
+    """Read a run directory or its run.json.
+
+    Raises:
+        BadInput: It is none, or nothing was found out there: a folder of ``roundoff quantize``.
+    """
     file = Path(path) / DOCUMENT_NAME if Path(path).is_dir() else Path(path)
+    if not file.exists() and (Path(path) / RECORD_NAME).is_file():
+        what = english("{path} holds a quantized model, and nothing that was found out about it.", path=path)
+        fix = english(
+            "'roundoff audit {path} --html FILE' reports its precisions, 'roundoff layers' its errors", path=path
+        )
+        raise BadInput(what, fix=fix)
     return parse_document(read_json(file, what=english("The run document"), fix=_OURS), file)
 
 

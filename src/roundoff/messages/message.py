@@ -69,7 +69,7 @@ class Message:
         from pydantic_core import core_schema
 
         return core_schema.no_info_plain_validator_function(
-            _from_document, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
+            message_of, serialization=core_schema.plain_serializer_function_ser_schema(message_content)
         )
 
 
@@ -266,7 +266,8 @@ def _plain(value: Argument) -> Any:
     return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
-def _from_document(content: Any) -> Message:
+def message_of(content: Any) -> Message:
+    """The message that `message_content` wrote down."""
     if isinstance(content, Message | Translatable):
         return content.message if isinstance(content, Translatable) else content
     if isinstance(content, str):  # a document of schema 1
@@ -290,7 +291,7 @@ def _from_document(content: Any) -> Message:
 
 def _argument(value: Any) -> Argument:
     if isinstance(value, Mapping):
-        return _from_document(value)
+        return message_of(value)
     if isinstance(value, list | tuple):
         return tuple(_argument(each) for each in value)
     return value  # type: ignore[no-any-return]

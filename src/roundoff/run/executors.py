@@ -47,13 +47,6 @@ class PieceFailed(RoundoffError):
         super().__init__(what, fix=fix)
         self.kind = kind
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _piece_failed, (self.what, self.fix, self.kind)
-
-
-def _piece_failed(what: str, fix: str, kind: str) -> PieceFailed:
-    return PieceFailed(what, fix=fix, kind=kind)
-
 
 def piece_killed(tries: int) -> PieceFailed:
     """It ended its worker each time."""

@@ -255,8 +255,18 @@ def find_columns(
         return tuple(columns)
     listing = list_folder(source)
     if len(inputs) > 1:
+        if wanted in ("auto", "npy") and (own := _input_arrays(listing, inputs)) is not None:
+            return tuple(_column(spec, source / own[spec.name], wanted=wanted) for spec in inputs)
         _check_archives_only(listing, inputs, wanted=wanted)
     return tuple(_listed_column(spec, listing, wanted=wanted) for spec in inputs)
+
+
+def _input_arrays(listing: Listing, inputs: Sequence[InputSpec]) -> dict[str, str] | None:
+    """The one array of each input, which is named like it; None where they are not all that is there."""
+    arrays = [file.removesuffix(".npy") for file in listing.files if file.endswith(".npy")]
+    owners = find_named([spec.name for spec in inputs], arrays)
+    found = {name: f"{owner}.npy" for name, owner in owners.items() if owner is not None}
+    return found if len(set(found.values())) == len(inputs) == len(listing.files) else None
 
 
 def _check_names(source: Mapping[str, Path], inputs: Sequence[InputSpec]) -> None:
@@ -385,8 +395,8 @@ def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wante
     folders = ", ".join(f"{names.stem(spec.name)}/" for spec in inputs)
     raise BadInput(
         english(
-            "{folder} is in no known layout for {count} inputs. Tried one folder per input "
-            "({folders}): there is none; one .npz per sample: found {found}.",
+            "{folder} is in no known layout for {count} inputs. Tried one folder or one .npy per "
+            "input ({folders}): they are not there; one .npz per sample: found {found}.",
             folder=shown(listing.folder),
             count=len(inputs),
             folders=folders,

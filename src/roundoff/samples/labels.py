@@ -84,6 +84,17 @@ def load_labels(path: Path | str, names: Sequence[str]) -> Array:
     return _by_name(((row[name_column], row[class_column]) for row in rows), path, names)
 
 
+def labels_counted(path: Path) -> int | None:
+    """How many labels a file holds; None where they go by the names of samples, or it cannot be read."""
+    try:
+        if path.suffix.lower() == ".npy":
+            return len(_stored_labels(path))
+        heading, rows = _table(path)
+    except BadInput:
+        return None
+    return len(rows) if {len(row) for row in (heading or [""], *rows)} == {1} else None
+
+
 def _stored_labels(path: Path) -> Array:
     with reading(path, what=english("The labels")):
         try:

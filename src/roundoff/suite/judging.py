@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from roundoff.core.document import RunDocument
 from roundoff.errors import EXIT_OK, BadInput, nearest
-from roundoff.messages.message import Message, Remark, english, message
+from roundoff.messages.message import Message, Remark, english, message, message_of
 from roundoff.studies.run_diff.gate import GateRules, decibels, gate_runs, judge_metrics, metric_budget
 from roundoff.studies.run_diff.study import FLOOR_DB, LEVEL, diff_runs
 from roundoff.suite.evaluation import evaluation_doubts, joined_scores, metric_figures
@@ -153,9 +153,7 @@ def _judged(
     there = [each for each in documents if each is not None]
     if len(there) < len(parts):
         lost = [each for each, document in zip(parts, documents, strict=True) if document is None]
-        why = str((lost[0].problem or {}).get("what", ""))
-        missing: Remark = message("suite.not_done", why=why) if why else message("suite.waiting")
-        return GatedUnit(label, unit, parts, failures=(missing,))
+        return GatedUnit(label, unit, parts, failures=tuple(_not_done(lost[0].problem)))
     code = max((int(each.get("exit_code") or 0) for each in there), default=0)
     if unit.command == EVALUATE:
         figures = metric_figures([each["scores"] for each in there])
@@ -194,11 +192,23 @@ def _decibels(given: Any) -> float | None:
         raise BadInput(what, fix=english("write them as 1 or 0.5dB")) from error
 
 
+def _not_done(problem: Mapping[str, Any]) -> Iterator[Message]:
+    """Why a unit is not done, and what to do."""
+    if not problem.get("what"):
+        yield message("suite.waiting")
+        return
+    # A store of an earlier version has the English alone.
+    said = problem.get("said") or problem
+    yield message("suite.not_done", why=message_of(said["what"]))
+    if fix := message_of(said.get("fix", "")):
+        yield message("suite.fix", fix=fix)
+
+
 def _missed_goals(unit: SuiteUnit, figures: Mapping[str, Any], code: int) -> Iterator[Message]:
     goals = unit.goals
     verdict = figures.get("verdict") or ["", ""]
     if goals.get("verdict", True) and code != EXIT_OK:
-        yield message("suite.bad_verdict", word=verdict[0] or str(code))
+        yield message("suite.bad_verdict", word=_word(verdict) or str(code))
     for name, key in (("min_output_db", "output_db"), ("min_accuracy", "accuracy")):
         if name not in goals or not _asked(unit, name):
             continue
@@ -208,6 +218,11 @@ def _missed_goals(unit: SuiteUnit, figures: Mapping[str, Any], code: int) -> Ite
             yield message("suite.no_figure", name=name)
         elif not float(value) >= float(goals[name]):
             yield message("suite.goal_missed", name=name, value=f"{float(value):.4g}", goal=f"{goals[name]:g}")
+
+
+def _word(verdict: Sequence[Any]) -> Message | None:
+    en, zh = map(str, verdict)
+    return message("suite.word", en=en, zh=zh) if en else None
 
 
 def _asked(unit: SuiteUnit, goal: str) -> bool:

@@ -13,6 +13,7 @@ from roundoff.core.document import RunDocument, parse_document, to_json
 from roundoff.core.untrusted import parse_json
 from roundoff.errors import RoundoffError, reason
 from roundoff.messages.catalogue import bilingual
+from roundoff.messages.message import as_message, message_content
 from roundoff.run.executors import PieceFailed, piece_late
 from roundoff.suite.content import FetchedFiles
 from roundoff.suite.matrix import BOARD, EVALUATE, SuiteUnit
@@ -211,7 +212,8 @@ def failure_of(unit: SuiteUnit, error: Exception) -> dict[str, Any]:
     """Why a unit failed, as the store keeps it."""
     found = {"label": unit.label, "kind": str(getattr(error, "kind", type(error).__name__))}
     if isinstance(error, RoundoffError):
-        return {**found, "what": str(error.what), "fix": str(error.fix)}
+        said = {"what": message_content(as_message(error.what)), "fix": message_content(as_message(error.fix))}
+        return {**found, "what": str(error.what), "fix": str(error.fix), "said": said}
     return {**found, "what": reason(error), "fix": ""}
 
 

@@ -25,6 +25,7 @@ from roundoff.tensors import (
     tpu_mlir,
 )
 from roundoff.tensors.folders import CERTAIN, list_files
+from roundoff.tensors.manifest import read_manifest
 from roundoff.tensors.sources import ANY_RUN, RunSelection
 
 __all__ = ["FORMATS", "Format", "open_source"]
@@ -116,9 +117,21 @@ def _find_format(path: Path) -> str:
             raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])
         raise BadInput(english("{found}.", found=_found(path)), fix=english("give {known}", known=_KNOWN))
     if len(leaders) > 1:
+        _check_manifest(path)
         what = english("{path} could be read as {leaders}.", path=path, leaders=" or as ".join(leaders))
         raise BadInput(what, fix=english("say which is meant: --format {leaders}", leaders=leaders[0]))
     return leaders[0]
+
+
+def _check_manifest(path: Path) -> None:
+    """Refuse a file that stands for its folder, and says nothing of what is there."""
+    if not path.is_file():
+        return
+    try:
+        read_manifest(path)
+    except BadInput as error:
+        what = english("{found}, and no manifest of them: {why}", found=_found(path), why=error.what)
+        raise BadInput(what, fix=english("give {known}", known=_KNOWN)) from error
 
 
 def _found(path: Path) -> str:

@@ -77,23 +77,32 @@ def find_samples(reference: TensorSource, candidate: TensorSource) -> SamplePair
         lonely = len(left) + len(right) - 2 * len(found)
         return SamplePairs(found, message("compare.paired_by_inputs", both=len(found), lonely=lonely))
     if not pairs:
-        where = english(
-            "{left} in {label}, {right} in {label2}",
-            left=_few(left),
-            label=reference.label,
-            right=_few(right),
-            label2=candidate.label,
-        )
-        raise CannotAlign(
-            english("No sample name is on both sides: {where}.", where=where),
-            fix=english("give both sides the same samples: {count} {count:was|were} dumped", count=len(right)),
-        )
+        raise no_sample_in_common(reference, candidate)
     lonely = len(left) + len(right) - 2 * len(pairs)
     if lonely:
         return SamplePairs(pairs, message("compare.lonely_samples", both=len(pairs), lonely=lonely))
     if len(pairs) > 1 and any(ours != theirs for ours, theirs in pairs):
         return SamplePairs(pairs, message("compare.paired_by_position", count=len(pairs)))
     return SamplePairs(pairs)
+
+
+def no_sample_in_common(reference: TensorSource, candidate: TensorSource, *, fed: bool = False) -> CannotAlign:
+    """Why samples cannot be compared.
+
+    Args:
+        reference: The one side.
+        candidate: The other.
+        fed: Whether the reference is a model that was given more samples than the other side has.
+    """
+    left, right = reference.samples, candidate.samples
+    where = english(
+        "{left} in {label}, {right} in {label2}",
+        left=_few(left), label=reference.label, right=_few(right), label2=candidate.label,
+    )  # fmt: skip
+    fix = english("give both sides the same samples: {count} {count:was|were} dumped", count=len(right))
+    if fed:
+        fix = english("add --samples {count} if these are the first ones, else {fix}", count=len(right), fix=fix)
+    return CannotAlign(english("No sample name is on both sides: {where}.", where=where), fix=fix)
 
 
 def measure_pairs(
