@@ -105,7 +105,7 @@ def test_what_is_alone_is_measured_alone() -> None:
     model = quantized.float_model
     feeds = [dict(samples.feed(index)) for index in range(len(samples.names))]
     exact = [open_session(model).run(each)[0].astype(np.float64) for each in feeds]
-    for finding in explained(case, accused, out_of_time=lambda: False):
+    for finding in explained(case, accused, out_of_time=lambda: False)[0]:
         only = [each for each in quantized.quantizers if each.tensor in finding.tensors[:1]]
         session = open_session(switch_on(model, only))
         noise = sum(

@@ -11,10 +11,12 @@ import pytest
 from onnx import helper
 from onnxruntime import InferenceSession
 
+import roundoff
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.diagnosis.study import DiagnoseSettings, Scores, diagnose_quantization
+from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
@@ -27,7 +29,7 @@ from tests.models import conv_net, value, wrapped
 CLASSES, WIDTH, COUNT = 10, 24, 96
 
 
-def classifier() -> tuple[Model, dict[str, Array]]:
+def classifier(count: int = COUNT) -> tuple[Model, dict[str, Array]]:
     """Products of matrices, and what they are fed."""
     rng = np.random.default_rng(7)
     sizes = [WIDTH] * 5 + [CLASSES]
@@ -40,7 +42,7 @@ def classifier() -> tuple[Model, dict[str, Array]]:
         nodes.append(helper.make_node("MatMul", [name, f"w{at}"], [written_name], name=f"fc{at}"))
         name = written_name
     proto = wrapped(nodes, [value("x", (1, WIDTH))], [value("y", (1, CLASSES))], constants)
-    data = rng.standard_normal((COUNT, WIDTH)).astype(np.float32)
+    data = rng.standard_normal((count, WIDTH)).astype(np.float32)
     return model_from_proto(proto, path=Path("classifier.onnx")), {"x": data}
 
 
@@ -96,6 +98,74 @@ def test_a_metric_that_does_not_drop_is_no_part_of_a_proof() -> None:
     assert not [each for each in found.findings if each.of_task]
 
 
+def kept_by(quantized: QuantizedModel, data: Array, count: int) -> Array:
+    """The first samples whose class is the same in both networks."""
+    networks = quantized.float_model, switch_on(quantized.float_model, quantized.quantizers)
+    ours, theirs = (classes(each.proto, data) for each in networks)
+    kept = data[ours == theirs][:count]
+    assert len(kept) == count
+    return kept
+
+
+def test_an_accuracy_that_few_samples_cannot_show_to_be_kept_excuses_no_outputs() -> None:
+    """The word is that of the same samples without labels; what is kept on many says so, not 'as expected'."""
+    model, arrays = classifier(600)
+    broken = for_target(model, arrays)[0]
+    for at in range(5):
+        broken = changed(broken, f"w{at}", narrower(3))
+    data = kept_by(broken, arrays["x"], 240)
+    found, _ = diagnosed(broken, data[:16])
+    plain = diagnose_quantization(broken, ArraySamples({"x": data[:16]}))
+    assert found.judgement is not None
+    assert found.judgement.grade == "lossy"
+    assert found.kind == plain.kind != "healthy"
+    assert str(found.verdict) == str(plain.verdict)
+    found, _ = diagnosed(broken, data)
+    # 240 that all stay right: by Agresti and Min at most 1.96 / 242 = 0.8 % are lost.
+    assert found.kind == "healthy"
+    assert "top-1 accuracy is kept, 100.0 % to 100.0 %" in str(found.verdict)
+    assert "as expected" not in str(found.verdict)
+
+
+def test_there_are_as_many_labels_as_rows_unless_samples_were_cut() -> None:
+    model, arrays = classifier()
+    labels, samples = classes(model.proto, arrays["x"]), ArraySamples({"x": arrays["x"][:8]})
+    for given in (labels, labels[:7]):
+        with pytest.raises(BadInput, match=f"There are {len(given)} labels for 8 rows"):
+            accuracy_metric(given, samples).values(model)
+    assert accuracy_metric(labels, samples, cut=True).values(model).tolist() == [1.0] * 8
+    data, options = arrays["x"][:12], {"target": "generic-int8", "labels": labels}
+    with pytest.raises(BadInput, match="There are 96 labels for 12 rows"):
+        roundoff.diagnose(model.proto, data=data, **options)
+    assert roundoff.diagnose(model.proto, data=arrays["x"], samples=12, **options).result.samples == 12
+
+
+def test_the_verdict_has_the_figure_of_the_proof_it_names() -> None:
+    """Scales of what a weight writes heal less than those of what it reads: the proof's figure is told."""
+    rng = np.random.default_rng(3)
+    first, second = (rng.standard_normal((WIDTH, written)) / np.sqrt(WIDTH) for written in (WIDTH, CLASSES))
+    # Next to nothing is multiplied by what sets the scale, and in some columns only.
+    first[:, 2] *= 1e-4
+    second[2, :4] = 60
+    weights = first, second
+    constants = [numpy_tensor(f"w{at}", each.astype(np.float32)) for at, each in enumerate(weights)]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w0"], ["r"], name="fc0"),
+        helper.make_node("MatMul", ["r", "w1"], ["y"], name="fc1"),
+    ]
+    proto = wrapped(nodes, [value("x", (1, WIDTH))], [value("y", (1, CLASSES))], constants)
+    data = rng.standard_normal((COUNT, WIDTH)).astype(np.float32)
+    model = model_from_proto(proto, path=Path("unequal.onnx"))
+    quantized, samples = for_target(model, {"x": data}, "generic-int8-per-tensor")
+    found = diagnose_quantization(quantized, samples)
+    [finding] = found.accused
+    proof = finding.measures[0]
+    assert (finding.nodes[0], finding.cause) == ("fc1", "outlier-channel")
+    assert proof.after > proof.before + 20
+    assert f"output SQNR {proof.before:.1f} dB, {proof.after:.1f} dB without" in str(found.verdict)
+    assert "adds up" not in str(found.verdict)
+
+
 def test_a_network_that_is_right_does_not_guess_where_one_class_has_most_samples() -> None:
     model, arrays = classifier()
     labels = classes(model.proto, arrays["x"])
@@ -112,7 +182,7 @@ def test_a_network_that_is_right_does_not_guess_where_one_class_has_most_samples
 
 def test_what_a_network_scores_that_guesses() -> None:
     def guesses(chance: float | None, score: float) -> bool:
-        return Scores(verbatim("accuracy"), True, score, score, True, chance).guesses
+        return Scores(verbatim("accuracy"), True, score, score, chance).guesses
 
     assert guesses(0.1, 0.14)
     assert not guesses(0.1, 0.16)

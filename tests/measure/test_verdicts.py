@@ -19,6 +19,7 @@ from roundoff.measure.verdicts import (
     may_say,
     one_class,
     paired_change,
+    with_metric,
 )
 
 _GOOD = {"cosine": 0.9999, "relative_euclidean": 0.01, "sqnr_db": 40.0}
@@ -59,12 +60,17 @@ def test_a_metric_decides_only_beyond_chance() -> None:
     both = {"a": _GOOD, "b": _GOOD}
     worse = PairedChange(0.1, 0.05, 0.15, 0.001, 100)
     maybe = PairedChange(0.06, -0.03, 0.15, 0.5, 32)
-    kept = PairedChange(0.0, -0.02, 0.02, 1.0, 100)
-    assert judge(both, _ALL, metric=worse, tolerated=0.01).grade == "lossy"
-    assert judge(both, _ALL, metric=maybe, tolerated=0.01).grade == "fine"
-    assert judge(both | {"a": _BAD}, _ALL, metric=maybe, tolerated=0.01).grade == "lossy"
-    assert judge(both | {"a": _BAD}, _ALL, metric=kept, tolerated=0.01).grade == "fine"
-    assert judge({}, _ALL, metric=kept).grade == "no_evidence"
+    same, kept = (paired_change(np.ones(count), np.ones(count)) for count in (16, 400))
+    fine, bad = judge(both, _ALL), judge(both | {"a": _BAD}, _ALL)
+    assert with_metric(fine, worse, 0.01).grade == "lossy"
+    assert with_metric(fine, maybe, 0.01).grade == "fine"
+    assert with_metric(bad, maybe, 0.01).grade == "lossy"
+    # 16 answers that stay the same leave room for many that do not; 400 show it; one number for all shows nothing.
+    assert with_metric(bad, same, 0.01).grade == "lossy"
+    assert with_metric(bad, kept, 0.01).grade == "fine"
+    assert with_metric(bad, PairedChange(0.0), 0.01).grade == "lossy"
+    assert with_metric(judge(both | {"a": _BAD}, _PART), kept, 0.01).grade == "lossy"
+    assert with_metric(judge({}, _ALL), kept, 0.01).grade == "no_evidence"
 
 
 def test_good_words_stand_only_with_a_good_grade_and_no_two_words_contradict() -> None:

@@ -333,8 +333,8 @@ class _Work:
         evaluator = open_evaluator(self.evaluator)
         if evaluator is not None:
             return evaluator_metric(evaluator, subject.samples, threads=threads)
-        labels = open_labels(self.labels, subject.samples.names)
-        return None if labels is None else accuracy_metric(labels, subject.samples, threads=threads)
+        labels, cut = open_labels(self.labels, subject.samples.names), subject.call.get("samples") is not None
+        return None if labels is None else accuracy_metric(labels, subject.samples, threads=threads, cut=cut)
 
     def diagnose_device(self, form: str | None, settings: "DiagnoseSettings") -> "Diagnosis":
         """Diagnose the device that wrote the dumps."""

@@ -318,8 +318,10 @@ MOST_EXPLAINED = 12
 
 def explained(
     case: Case, accused: Sequence[Accused], *, out_of_time: Callable[[], bool], most: int = MOST_EXPLAINED
-) -> list[Finding]:
+) -> tuple[list[Finding], list[Accused]]:
     """The cause of each accused, each with all others put right; with a control where they are few.
+
+    Where a proof leaves less of the loss than what they were accused with, they are put right as it did.
 
     Args:
         case: The network, with nothing of the accused mended.
@@ -329,6 +331,7 @@ def explained(
     """
     total = sum(max(0.0, each.cost) for each in accused) or 1.0
     found: list[Finding] = []
+    cures: dict[str, Fixes] = {}
     # Of many those that have one cause are told together, and controlled together.
     few = len(accused) <= _TOLD_ONE_BY_ONE
     for each in accused[:most]:
@@ -336,7 +339,7 @@ def explained(
             break
         others = case.mend(merged(other.fixes for other in accused if other is not each))
         others = _alone(case, each.suspect) if each.apart else others
-        suspect = each.suspect
+        suspect, tried = each.suspect, list[Intervention]()
         finding = explain(
             others,
             suspect,
@@ -344,11 +347,19 @@ def explained(
             nodes=suspect.nodes,
             tensors=suspect.tensors,
             out_of_time=out_of_time,
-            control=partial(_control_of, others, out_of_time) if few or each.apart else _none,
+            control=partial(_control_of, others, out_of_time, tried, few=few or each.apart),
         )
         if finding is not None:
             found.append(replace(_confirmed(finding), share=max(0.0, each.cost) / total))
-    return found
+            fixes = next((proof.fixes for proof in tried if proof.measures is finding.measures), {})
+            if found[-1].proven and fixes and _further(others, each.fixes, fixes):
+                cures[suspect.name] = fixes
+    return found, [replace(each, fixes=cures.get(each.suspect.name, each.fixes)) for each in accused]
+
+
+def _further(case: Case, known: Fixes, fixes: Fixes) -> bool:
+    """Whether fixes of the same places leave less of the loss, on all samples that are used."""
+    return known.keys() == fixes.keys() and case.loss(known, more=True).excess_db(case.loss(fixes, more=True)) > 0
 
 
 def beside_cured(finding: Finding) -> Finding:
@@ -365,12 +376,11 @@ def in_silence(finding: Finding) -> Finding:
     return replace(finding, intervention=message("diagnosis.in_silence", whole=finding.intervention))
 
 
-def _control_of(case: Case, out_of_time: Callable[[], bool], proof: Intervention) -> Control | None:
-    return controlled(case, proof.fixes, out_of_time=out_of_time) if proof.fixes else None
-
-
-def _none(proof: Intervention) -> None:
-    """No control yet."""
+def _control_of(
+    case: Case, out_of_time: Callable[[], bool], tried: list[Intervention], proof: Intervention, *, few: bool
+) -> Control | None:
+    tried.append(proof)
+    return controlled(case, proof.fixes, out_of_time=out_of_time) if few and proof.fixes else None
 
 
 def with_control(finding: Finding, case: Case, fixes: Fixes, *, out_of_time: Callable[[], bool]) -> Finding:
@@ -514,6 +524,8 @@ def _shared_remedy(remedy: Remedy | None, count: int, changes: tuple[RemedyChang
 # What a diagnosis has found so far, and what share of the loss each finding has.
 
 
+# What no place is to blame for.
+_NO_PLACE = frozenset({"accumulated-error", "metric-artefact"})
 # An error beyond all measure.
 _LOWEST_DB = -60.0
 
@@ -544,6 +556,13 @@ class Record:
         """What puts the places of a finding right, whatever its share is by now; None where nothing known does."""
         known = zip(self.findings, self._fixes, strict=True)
         return next((fixes for each, fixes in known if replace(each, share=finding.share) == finding), None)
+
+    def cured(self, case: Case) -> Case:
+        """A network with the places of all proven findings put right, and no others."""
+        known = zip(self.findings, self._fixes, strict=True)
+        return case.mend(
+            merged(fixes or {} for each, fixes in known if each.proven and each.cause not in _NO_PLACE)
+        )
 
     @property
     def tensors(self) -> set[str]:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
@@ -150,24 +151,32 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts, some=some)
 
 
-def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = None) -> TaskMetric:
+def accuracy_metric(
+    labels: Array, samples: Samples, *, threads: int | None = None, cut: bool = False
+) -> TaskMetric:
     """The share of samples whose largest output is the right class.
 
+    Args:
+        labels: The right class of each row.
+        samples: What the network is fed.
+        threads: Threads to use.
+        cut: Whether samples are the first ones of those that labels are of.
+
     Raises:
-        BadInput: When it is measured: the network has no output of classes, or there are fewer labels than rows.
+        BadInput: When it is measured: the network has no output of classes, or labels are not as many as rows.
     """
 
     def values(model: Model) -> Array:
-        return np.concatenate(_right_rows(model, labels, samples, range(len(samples.names)), threads=threads))
+        return np.concatenate(right(model, range(len(samples.names))))
 
     def some(model: Model, indices: Sequence[int]) -> Array:
-        found = _right_rows(model, labels, samples, indices, threads=threads)
-        return np.array([float(each.mean()) for each in found])
+        return np.array([float(each.mean()) for each in right(model, indices)])
 
     def doubts(model: Model, _known: Array) -> tuple[Doubt, ...]:
         _, classes = _classes(make_run(model, threads=threads)(read_feed(model, samples, 0)), model)
         return label_doubts(labels, classes)
 
+    right = partial(_right_rows, labels, samples, threads=threads, cut=cut)
     _, counts = np.unique(labels[: len(samples.names)], return_counts=True)
     chance = float(counts.max() / counts.sum()) if counts.size else None
     name = message("diagnosis.measure_accuracy")
@@ -175,7 +184,7 @@ def accuracy_metric(labels: Array, samples: Samples, *, threads: int | None = No
 
 
 def _right_rows(
-    model: Model, labels: Array, samples: Samples, indices: Sequence[int], *, threads: int | None
+    labels: Array, samples: Samples, model: Model, indices: Sequence[int], *, threads: int | None, cut: bool
 ) -> list[Array]:
     """Whether each row of some samples gets its right class, sample by sample."""
     run, found = make_run(model, threads=threads), []
@@ -183,11 +192,12 @@ def _right_rows(
         rows = _classes(run(read_feed(model, samples, index)), model)[0]
         # Samples have as many rows as each other, so that labels can go with them.
         right = labels[index * rows.size : (index + 1) * rows.size]
-        if right.size < rows.size:
+        needed = rows.size * len(samples.names)
+        if labels.size < needed or (labels.size > needed and not cut):
             what = english(
                 "There are {count} {count:label|labels} for {count2} {count2:row|rows} of samples.",
                 count=len(labels),
-                count2=rows.size * len(samples.names),
+                count2=needed,
             )
             raise BadInput(what, fix=english("give one class per sample, in their order"))
         found.append(np.asarray(rows == right, dtype=np.float64))

@@ -154,7 +154,8 @@ class CulpritStages:
     def _told(self, case: Case, accused: Sequence[Accused]) -> tuple[Case, bool]:
         """The network with all accused put right, and whether any of them is more than chance."""
         stop = self.notebook.out_of_time
-        told = grouped(case, explained(case, accused, out_of_time=stop), accused, out_of_time=stop)
+        reasons, accused = explained(case, accused, out_of_time=stop)
+        told = grouped(case, reasons, accused, out_of_time=stop)
         return self._recorded(case, told, accused), any(not _by_chance(each) for each, _ in told)
 
     def _joint(self, case: Case, cause: str) -> Case:
@@ -243,7 +244,7 @@ class CulpritStages:
                     accused = [each for each in accused if each not in alike]
         if stop():
             self.notebook.skip(message("diagnosis.skip_all_better"))
-        reasons = explained(case, accused, out_of_time=stop)
+        reasons, accused = explained(case, accused, out_of_time=stop)
         if design:
             # More bits help everywhere; whether few places need them is asked later.
             reasons = [each for each in reasons if each.cause in _DESIGN or _asks_for_a_range(each)]
@@ -292,7 +293,7 @@ class CulpritStages:
 
     def _systematic(self, case: Case, alike: Sequence[Accused]) -> Finding | None:
         """What is wrong in the same way at many places, as one finding that is measured at all of them."""
-        first = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
+        first, _ = explained(case, alike, out_of_time=self.notebook.out_of_time, most=1)
         if not first or not first[0].proven:
             return None
         found = replace(together(case, first[0], alike), control=None)

@@ -48,7 +48,7 @@ from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.quantized_model import UNREAD, QuantizedModel
-from roundoff.measure.verdicts import PairedChange
+from roundoff.measure.verdicts import PairedChange, with_metric
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.quantize.agreement import judge_outputs
@@ -100,6 +100,7 @@ _FILE_CAUSES = frozenset({"wrong-dequantization"})
 # So near to chance, a network knows nothing of what it is fed: this many times what guessing scores, and where one
 # class has most samples this part of the way from there to all answers right.
 _ABOVE_CHANCE, _TOWARDS_RIGHT = 1.5, 0.25
+_UNCHANGED = PairedChange(0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,6 @@ class Scores:
         higher_is_better: Which way it is better.
         in_float: Of the float network.
         quantized: Of the quantized one.
-        fine: Whether the second is about as good.
         chance: What guessing scores; None where that is not known.
         samples: On how many samples.
         change: The loss with its interval, over the samples that both networks saw.
@@ -124,18 +124,27 @@ class Scores:
     higher_is_better: bool
     in_float: float
     quantized: float
-    fine: bool
     chance: float | None = None
     samples: int = 0
-    change: PairedChange | None = None
+    change: PairedChange = _UNCHANGED
     doubts: tuple[Doubt, ...] = ()
     values: tuple[float, ...] = ()
     exact: tuple[float, ...] = ()
 
     @property
+    def tolerated(self) -> float:
+        """How much of it may be lost."""
+        return TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
+
+    @property
+    def fine(self) -> bool:
+        """Whether these samples show that no more than is tolerated is lost."""
+        return self.change.kept(self.tolerated)
+
+    @property
     def drops(self) -> bool:
         """Whether it is worse than is tolerated, beyond chance."""
-        return not self.fine and (self.change is None or self.change.significant)
+        return self.change.lost(self.tolerated)
 
     @property
     def guesses(self) -> bool:
@@ -152,7 +161,7 @@ class QuantizationEvidence:
 
     Attributes:
         case: The network as it was given.
-        mended: The network with all that was found put right.
+        cured: The network with the places of all proven findings put right, and no others.
         findings: What was found, stage by stage.
         expected: What the outputs would lose with every quantizer at its best.
         reachable: What they would lose with that, or with what costs a chip nothing beside it.
@@ -168,7 +177,7 @@ class QuantizationEvidence:
     """
 
     case: Case
-    mended: Case
+    cured: Case
     findings: tuple[Finding, ...]
     expected: Loss
     scores: Scores | None
@@ -194,13 +203,8 @@ class QuantizationEvidence:
             there, judged = len(self.layers.tensors), self.layers.judged
             left = (LeftOut("unreadable", there - judged),) if judged < there else ()
             found = replace(found, coverage=replace(found.coverage, tensors=Share(there, judged, left)))
-        grade = found.grade
-        if scores is not None and scores.drops:
-            grade = "lossy"
-        elif scores is not None and scores.fine and grade == "lossy" and found.coverage.outputs.complete:
-            # Outputs that miss their limits are excused by a metric that keeps its value.
-            grade = "fine"
-        return replace(found, grade="no_evidence" if grade == "fine" and doubts else grade, doubts=doubts)
+        found = replace(found, doubts=doubts, grade="no_evidence" if found.good and doubts else found.grade)
+        return found if scores is None else with_metric(found, scores.change, scores.tolerated)
 
 
 def _with_unread(judgement: Judgement, quantized: QuantizedModel) -> Judgement:
@@ -354,7 +358,7 @@ def _verdict(
     now, best = decibels_of(loss.sqnr_db), decibels_of((evidence.reachable or evidence.expected).sqnr_db)
     match kind:
         case "healthy":
-            return _healthy_text(loss, evidence.expected)
+            return _healthy_text(evidence, loss)
         case "culprits":
             return _culprits_text(evidence, loss, proven)
         case "distributed":
@@ -369,13 +373,29 @@ def _verdict(
             return message(key, db=now, best=best)
 
 
-def _healthy_text(loss: Loss, expected: Loss) -> Message:
+def _healthy_text(evidence: QuantizationEvidence, loss: Loss) -> Message:
     if loss.sqnr_db >= EXACT_DB:
         return message("diagnosis.verdict_healthy_exact")
-    now = decibels_of(loss.sqnr_db)
-    if loss.sqnr_db >= expected.sqnr_db:
+    best = evidence.reachable or evidence.expected
+    now, excused = decibels_of(loss.sqnr_db), evidence.judgement is not None and not evidence.judgement.good
+    if evidence.scores is not None and excused:
+        scores = evidence.scores
+        ends = _ends(scores.name, before=scores.in_float, after=scores.quantized)
+        kept = message("diagnosis.verdict_healthy_metric", db=now, metric=scores.name, **ends)
+    elif best.sqnr_db - loss.sqnr_db >= _WORSE_DB:
+        kept = message("diagnosis.verdict_healthy_within", db=now)
+    elif loss.sqnr_db >= best.sqnr_db:
         return message("diagnosis.verdict_healthy", db=now)
-    return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(expected.sqnr_db))
+    else:
+        return message("diagnosis.verdict_healthy_best", db=now, best=decibels_of(best.sqnr_db))
+    if best.sqnr_db - loss.sqnr_db < _WORSE_DB:
+        return kept
+    return joined([kept, message("diagnosis.verdict_best_possible", best=decibels_of(best.sqnr_db))])
+
+
+def _ends(name: Message, **values: float) -> dict[str, Argument]:
+    """Values of the user's metric, for the gaps of a message."""
+    return {gap: score_text(str(name), value) for gap, value in values.items()}
 
 
 def _few_levels_text(loss: Loss, worst: FewLevels) -> Message:
@@ -399,7 +419,7 @@ _HALF_DB = 3.0
 
 
 def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[Finding]) -> Message:
-    cured = evidence.mended.loss(more=True).sqnr_db
+    cured = evidence.cured.loss(more=True).sqnr_db
     if all(each.cause in _FILE_CAUSES and each.measures for each in proven) and evidence.file is not None:
         # What is wrong in the file alone was put right in the file, and its figure is the one to go by.
         cured = max(each.measures[0].after for each in proven)
@@ -412,8 +432,7 @@ def _culprits_text(evidence: QuantizationEvidence, loss: Loss, proven: Sequence[
     who: dict[str, Argument] = {"name": names[0]} | ({"count": others} if others else {})
     told = [message(key, **who, db=decibels_of(loss.sqnr_db), after=after)]
     if task is not None and scores is not None:
-        values = {"before": task.before, "after": task.after, "exact": scores.in_float}
-        ends = {name: score_text(str(task.what), value) for name, value in values.items()}
+        ends = _ends(task.what, before=task.before, after=task.after, exact=scores.in_float)
         told.append(message("diagnosis.verdict_metric_then", metric=task.what, **ends))
     if part:
         told.append(message("diagnosis.verdict_rest_adds_up"))
@@ -431,8 +450,7 @@ def _elsewhere_text(evidence: QuantizationEvidence, now: Argument, *, agrees: bo
 
 def _drop_text(scores: Scores, now: Argument) -> Message:
     """What a metric loses."""
-    values = {"before": scores.in_float, "after": scores.quantized}
-    ends = {name: score_text(str(scores.name), value) for name, value in values.items()}
+    ends = _ends(scores.name, before=scores.in_float, after=scores.quantized)
     return message("diagnosis.verdict_metric_drops", db=now, metric=scores.name, **ends)
 
 
@@ -548,10 +566,10 @@ class _QuantizationDiagnosis:
             stages.artefacts(mended)
         finally:
             settings.progress.finish()
-        best = best_fixes(better, settings=True)
+        best, cured = best_fixes(better, settings=True), self.record.cured(case)
         evidence = QuantizationEvidence(
             case=case,
-            mended=mended,
+            cured=cured,
             findings=self._findings(mended, stages.task),
             expected=mended.loss(best, more=True),
             reachable=self._reachable(case, mended, best, good=judgement.good),
@@ -561,8 +579,8 @@ class _QuantizationDiagnosis:
             worse=self.file is not None and self.file.worse,
             hurried=hurried,
             judgement=judgement,
-            task=None if stages.task is None else stages.task.measured(case, mended),
-            restored=stages.task is not None and stages.task.restored(mended),
+            task=None if stages.task is None else stages.task.measured(case, cured),
+            restored=stages.task is not None and stages.task.restored(cured),
             layers=self._layers(case),
         )
         return conclude(evidence, self.notebook), case
@@ -696,24 +714,22 @@ class _QuantizationDiagnosis:
             change = metric.change(model, network, values)
             if change.chance is None and change.loss > 0:
                 self.notebook.notes.append(message("diagnosis.note_metric_whole", metric=metric.name))
-            drop = metric.drop(ours, theirs)
-            fine = drop <= TOLERATED_DROP * max(abs(ours), abs(theirs))
             before, after = (score_text(str(metric.name), each) for each in (ours, theirs))
-            check.result, check.ok = message("diagnosis.metric_scored", before=before, after=after), fine
-            doubts = metric.doubts(model, values[0])
-        return Scores(
-            metric.name,
-            metric.higher_is_better,
-            ours,
-            theirs,
-            fine,
-            metric.chance,
-            metric.samples,
-            change=change,
-            doubts=doubts,
-            values=tuple(values[1].tolist()),
-            exact=tuple(values[0].tolist()),
-        )
+            scores = Scores(
+                metric.name,
+                metric.higher_is_better,
+                ours,
+                theirs,
+                metric.chance,
+                metric.samples,
+                change=change,
+                doubts=metric.doubts(model, values[0]),
+                values=tuple(values[1].tolist()),
+                exact=tuple(values[0].tolist()),
+            )
+            check.result = message("diagnosis.metric_scored", before=before, after=after)
+            check.ok = change.loss <= scores.tolerated
+        return scores
 
 
 def _outputs_text(loss: Loss) -> Message:

@@ -8,7 +8,7 @@ import hashlib
 import math
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any, Literal
 
@@ -194,6 +194,14 @@ class PairedChange:
     def significant(self) -> bool:
         """Whether it got worse beyond chance; without scores of samples the loss itself decides."""
         return self.loss > 0 and (self.chance is None or self.chance <= _LEVEL)
+
+    def lost(self, tolerated: float) -> bool:
+        """Whether more than is tolerated is lost, beyond chance."""
+        return self.loss > tolerated and self.significant
+
+    def kept(self, tolerated: float) -> bool:
+        """Whether no more than is tolerated is lost, at the upper end of the interval; never shown without one."""
+        return self.high <= tolerated
 
     def within(self, budget: float) -> bool:
         """Whether nothing shows that more than so much is lost."""
@@ -614,30 +622,18 @@ def judge(
     *,
     limits: ThresholdSet | None = None,
     doubts: Iterable[Doubt] = (),
-    metric: PairedChange | None = None,
-    tolerated: float = 0.0,
 ) -> Judgement:
     """Grade what was measured.
-
-    A significant loss of the user's metric beyond what is tolerated is a loss whatever the outputs look like; a
-    metric that keeps its value excuses outputs that miss their limits; a change within chance does neither.
 
     Args:
         scores: Of each output, or part of one, that was judged.
         coverage: What was judged and what not.
         limits: What every one must keep; the usual ones by default.
         doubts: What speaks against the samples, the labels, the evaluator or the time.
-        metric: How the user's metric changed, where there is one.
-        tolerated: How much of it may be lost.
     """
     limits = usual_limits() if limits is None else limits
     doubts = tuple(doubts)
     agrees = all(limits.holds(dict(values)) for values in scores.values()) if scores else None
-    if metric is not None:
-        if metric.loss > tolerated and metric.significant:
-            agrees = False
-        elif metric.loss <= tolerated and agrees is not None:
-            agrees = True
     other_shape = any(each.why == "shape" for each in coverage.outputs.not_judged)
     grade: Grade
     if agrees is False or other_shape:
@@ -647,6 +643,25 @@ def judge(
     else:
         grade = "fine" if coverage.outputs.complete else "incomplete"
     return Judgement(grade, coverage, doubts, limits.describe())
+
+
+def with_metric(found: Judgement, change: PairedChange, tolerated: float) -> Judgement:
+    """The judgement with the user's metric.
+
+    A loss of it beyond chance and beyond what is tolerated is a loss whatever the outputs look like; a metric that
+    is shown to keep its value excuses outputs that miss their limits, where all of them were judged. What so few
+    samples cannot show does neither.
+
+    Args:
+        found: What is said of the outputs.
+        change: How the metric changed.
+        tolerated: How much of it may be lost.
+    """
+    if change.lost(tolerated):
+        return replace(found, grade="lossy")
+    if found.grade == "lossy" and change.kept(tolerated) and found.coverage.outputs.complete:
+        return replace(found, grade="no_evidence" if found.doubts else "fine")
+    return found
 
 
 def may_say(command: str, word: str, judgement: Judgement) -> bool:
