@@ -142,11 +142,14 @@ class PictureSearch:
                 candidates.append(without)
         for claim in self._verified(iter(candidates)):
             channels = claim.linear.matrix.shape[1]
-            ends = next(
+            fitting = (
                 each
                 for changes, each in left
                 if claim.changes[: len(changes)] == changes and len(each.low) == channels
             )
+            ends = next(fitting, None)
+            if ends is None:
+                continue
             if codes or ends.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
                 told = {"low": f"{low:g}", "high": f"{high:g}"}
                 note = message("check_io.cut_left_out", share=share_text(ends.share, 1), **told)
