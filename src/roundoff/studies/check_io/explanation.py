@@ -338,7 +338,8 @@ def _place_in(large: Array, small: Array) -> Box | None:
         places = itertools.product({0, down // 2, down}, {0, right // 2, right})
     chosen = np.random.default_rng(0).integers(0, height * width, _PROBED)
     rows, columns = np.divmod(chosen, width)
-    pixels, best = small[rows, columns].astype(np.float64), (math.inf, None)
+    pixels = small[rows, columns].astype(np.float64)
+    best: tuple[float, Box | None] = math.inf, None
     for top, left in places:
         fit = best_order(large[rows + top, columns + left].astype(np.float64), pixels)
         if fit is not None and fit.unexplained < best[0]:

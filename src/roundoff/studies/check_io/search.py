@@ -147,12 +147,12 @@ class PictureSearch:
                 for changes, each in left
                 if claim.changes[: len(changes)] == changes and len(each.low) == channels
             )
-            ends = next(fitting, None)
-            if ends is None:
+            known = next(fitting, None)
+            if known is None:
                 continue
-            if codes or ends.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
+            if codes or known.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
                 told = {"low": f"{low:g}", "high": f"{high:g}"}
-                note = message("check_io.cut_left_out", share=share_text(ends.share, 1), **told)
+                note = message("check_io.cut_left_out", share=share_text(known.share, 1), **told)
                 yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _candidate(
