@@ -118,7 +118,7 @@ def test_a_model_is_quantized_for_a_target_first(run: Run) -> None:
 def test_the_remedy_does_what_was_measured(run: Run) -> None:
     spoilt = ("--target", "generic-int8", "--set", "block1/depthwise=weight=s4", "--json")
     verdict = json.loads(run(*spoilt, quantized=None)[1])["layers"]["verdict"]
-    assert verdict["kind"] == "local"
+    assert (verdict["kind"], len(verdict["culprits"])) == ("fine", 1)  # a note, as the outputs keep the limits
     rules = [word for each in verdict["culprits"] for rule in each["remedy"] for word in ("--set", rule)]
     layers = json.loads(run(*spoilt, *rules, quantized=None)[1])["layers"]
     output = next(row for row in layers["rows"] if row["output"])

@@ -109,6 +109,8 @@ def test_the_headline_says_what_other_samples_say() -> None:
 
 def test_a_trial_is_told_in_a_line() -> None:
     assert trial_line(BEST, BEST, "accuracy") == "trial 2: 1 node at float: [conv]: 89.50 %, met"
+    part = replace(BEST, whole=False, samples=32, met=False)
+    assert trial_line(part, part, "accuracy").endswith(": 89.50 %, estimated from 32 samples")
     long = replace(LOST, change=verbatim("x" * 60))
     line = trial_line(long, BEST, "accuracy")
     assert line.endswith("; best 89.50 %, trial 2")

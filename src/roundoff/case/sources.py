@@ -538,8 +538,10 @@ class RunExtras:
         if not given.target or given.model is None or self._command == "tune":
             return ""
         result = quantize_model(load_model(given.model), case.samples, self.run.quantize_settings())
+        if result.best.measured_db is None:
+            return ""
         return english(
             "calibrated on {few} {few:sample|samples} alone: {value} dB at the worst output",
             few=len(case.samples.names),
-            value=f"{result.best.sqnr_db:.4g}",
+            value=f"{result.best.measured_db:.4g}",
         )

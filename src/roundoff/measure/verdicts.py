@@ -144,7 +144,7 @@ WORDS: Mapping[str, Mapping[str, frozenset[str]]] = {
     },
     "layers": {
         "fine": frozenset({"fine"}),
-        "local": frozenset({"lossy", "fine", "incomplete", "no_evidence"}),
+        "local": frozenset({"lossy", "incomplete", "no_evidence"}),
         "distributed": frozenset({"lossy"}),
         "open": frozenset({"incomplete", "no_evidence", "fine", "lossy"}),
     },

@@ -85,10 +85,15 @@ class MethodTrial:
     @property
     def sqnr_db(self) -> float:
         """Signal to noise at the output that is worst off, of those that hold numbers."""
+        return self.measured_db or 0.0
+
+    @property
+    def measured_db(self) -> float | None:
+        """The same; None where no output was measured."""
         scores = [each.score for each in self.agreement]
         if any(score.status == "shape" for score in scores):
             return float("-inf")
-        return min((score.values["sqnr_db"] for score in scores if "sqnr_db" in score.values), default=0.0)
+        return min((score.values["sqnr_db"] for score in scores if "sqnr_db" in score.values), default=None)
 
 
 @dataclass(frozen=True, slots=True)

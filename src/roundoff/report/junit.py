@@ -138,16 +138,17 @@ def _compared(row: "TensorComparison", comparison: "Comparison") -> _Case:
 
 
 def _layers(report: "LayerReport") -> Iterator[_Case]:
-    """The outputs fail where they miss the thresholds, and layers that were proven to be the cause."""
+    """The outputs fail where they miss the thresholds, and layers that were proven to be the cause of it."""
     yield from _covered(report.judgement, other="candidate")
     verdict = report.verdict
     guilty = {each.tensor: each for each in verdict.culprits}
+    wrong: Literal["failure", "skipped"] = "skipped" if verdict.kind == "fine" else "failure"
     for row in report.rows:
         culprit = guilty.get(row.tensor)
         if culprit is not None:
             share = culprit.introduced.output_share if culprit.introduced is not None else None
             adds = "" if share is None else f"adds {percentage(share)} of the error at the outputs; "
-            yield _Case(row.op_type, row.tensor, "failure", f"{adds}keep it in higher precision: {culprit.remedy}")
+            yield _Case(row.op_type, row.tensor, wrong, f"{adds}keep it in higher precision: {culprit.remedy}")
         elif row.output and verdict.agrees is not True:
             outcome: Literal["failure", "skipped"] = "skipped" if verdict.agrees is None else "failure"
             why = "could not be judged" if verdict.agrees is None else f"needs {verdict.thresholds}"

@@ -106,26 +106,24 @@ def _figures(found: Tuning) -> Iterator[ScoreFigure]:
     if held is not None:
         exact, score, samples = held.float_score, held.score, held.samples
     outside = held is not None
-    known: list[tuple[Phrase, NetworkRole, float, int, bool]] = [
-        (bilingual("card.float"), "float", exact, samples, outside)
+    detail = "others" if outside else "searched"
+    known: list[tuple[Phrase, NetworkRole, float, int, str]] = [
+        (bilingual("card.float"), "float", exact, samples, detail)
     ]
     if first is not best:
-        known.append((phrase_of(first.change), "quantized", first.score, first.samples, False))
+        part = "searched" if first.whole else "estimated"
+        known.append((phrase_of(first.change), "quantized", first.score, first.samples, part))
     role: NetworkRole = "repaired" if best.met else "quantized"
-    known.append((phrase_of(best.change), role, score, samples, outside))
-    for label, role, value, count, others in known:
+    known.append((phrase_of(best.change), role, score, samples, detail))
+    for label, role, value, count, said in known:
         if not math.isfinite(value):
             continue
         ends = _share_ends(found, value, count)
-        detail = (
-            bilingual("search.hero_others" if others else "search.hero_searched", count=count)
-            if count
-            else plain("")
-        )
+        told = bilingual(f"search.hero_{said}", count=count) if count else plain("")
         if ends is not None:
             low, high = (percent_digits(end, 0) for end in ends)
-            detail = bilingual("search.hero_interval", samples=detail, low=low, high=high)
-        yield score_figure(label, role, metric=found.metric, value=value, detail=detail, interval=ends)
+            told = bilingual("search.hero_interval", samples=told, low=low, high=high)
+        yield score_figure(label, role, metric=found.metric, value=value, detail=told, interval=ends)
 
 
 def _share_ends(found: Tuning, value: float, samples: int) -> tuple[float, float] | None:
@@ -289,7 +287,9 @@ def trial_line(trial: Trial, best: Trial, metric: str) -> str:
     """One trial that is over, while others follow."""
     change = shown(trial.change)
     change = change if len(change) <= _LONGEST_CHANGE else change[: _LONGEST_CHANGE - 4] + " ..."
-    score = commas(_metric_text(metric, trial.score), translate("search.trial_met") if trial.met else "")
+    part = "" if trial.whole else translate("search.hero_estimated", count=trial.samples)
+    met = translate("search.trial_met") if trial.met else ""
+    score = commas(_metric_text(metric, trial.score), part, met)
     text = translate("search.trial", number=trial.number, change=change, score=score)
     if best.recipe == trial.recipe:
         return text
@@ -369,6 +369,7 @@ def _row(found: Tuning, place: int, trial: Trial) -> tuple[pages.Cell, ...]:
 
 def _mark(found: Tuning, trial: Trial, *, answer: bool) -> Phrase:
     words = [bilingual("search.answer")] if answer else [bilingual("search.trial_met")] if trial.met else []
+    words += [] if trial.whole else [bilingual("search.estimate")]
     words += [bilingual("search.on_the_front")] if trial.number in found.front else []
     return Phrase(" ".join(each.en for each in words), " ".join(each.zh for each in words))
 

@@ -1,7 +1,7 @@
 """What is shown of a suite: one page for the zoo, with a table, the worst, trends, and links to runs."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,7 +182,10 @@ def _worst(units: Sequence[GatedUnit]) -> TableBlock | None:
         return None
     rows.sort(key=lambda row: float(row.output_db or 0.0))
     kept = ("model", "chip", "command", "verdict", "output_db")
-    columns = [each for each in _COLUMNS if each.column.id in kept]
+    # A terminal shows no captions, and all of them just below.
+    columns = [
+        replace(each, column=replace(each.column, on=("html",))) for each in _COLUMNS if each.column.id in kept
+    ]
     return pages.table("worst-units", "suite.worst", columns, rows[:_WORST])
 
 

@@ -144,7 +144,7 @@ def figures_of(document: RunDocument, outcome: Any = None) -> dict[str, Any]:
         value = numbers.get(name)
         found[name] = None if isinstance(value, Phrase | str) else value
     if isinstance(outcome, QuantizationOutcome):
-        found["output_db"] = outcome.result.best.sqnr_db
+        found["output_db"] = outcome.result.best.measured_db
     return found
 
 

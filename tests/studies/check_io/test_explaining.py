@@ -305,6 +305,40 @@ def test_pictures_that_were_not_resized() -> None:
 
 
 @pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        (np.s_[:20, :], "rows 0 to 19"),
+        (np.s_[3:30, 7:24], "rows 3 to 29 and columns 7 to 23"),
+        (np.s_[:, 4:], "columns 4 to 31"),
+    ],
+)
+def test_a_part_of_a_picture_is_cropped_and_no_letterbox(part: tuple[slice, slice], words: str) -> None:
+    pixels = np.random.default_rng(9).normal(0, 1, (2, 1, 3, 32, 32)).astype(np.float32)
+    whole, cut = list(pixels), [each[(slice(None), slice(None), *part)] for each in pixels]
+    fewer = explained(whole, cut)
+    assert text_of(fewer) == f"the deployed side has only {words} of the 32x32 pixels of training"
+    assert (fewer.kinds, fewer.residual) == (("placement",), 0)
+    more = explained(cut, [255 * each.transpose(0, 2, 3, 1) for each in whole])
+    assert more.kinds[:2] == ("layout", "placement")
+    assert f"training has only {words} of the 32x32 pixels of the deployed side" in text_of(more)
+    assert more.residual < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["constant", "edge", "reflect"])
+def test_a_border_that_holds_nothing_of_its_own_is_padding(mode: str) -> None:
+    pictures = [natural(np.random.default_rng(seed), 24, 32) for seed in (1, 2)]
+    widths = ((0, 8), (0, 0), (0, 0))
+    boxed = [fed(np.pad(each, widths, mode=mode)) for each in pictures]  # type: ignore[call-overload]
+    assert "letterboxed, in the top left corner" in text_of(explained(boxed, [p[None] for p in pictures]))
+
+
+def test_an_offset_of_rounding_is_none() -> None:
+    training = [np.random.default_rng(3).normal(0, 1, (1, 3, 16, 16)).astype(np.float32)]
+    found = explained(training, [(127.5 * each).astype(np.float32) for each in training])
+    assert text_of(found) == "training is the deployed side times a gain plus an offset: gain 0.0078431, offset 0"
+
+
+@pytest.mark.parametrize(
     ("training", "deployed"),
     [
         (np.zeros((1, 3, 8, 8)), np.ones((1, 3, 8, 8))),

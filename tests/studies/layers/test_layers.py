@@ -127,6 +127,14 @@ def said(report: LayerReport) -> str:
     return " ".join(verdict(report).split())
 
 
+def test_what_outputs_that_keep_the_limits_lose_is_a_note() -> None:
+    kept = replace(REPORT, verdict=replace(REPORT.verdict, kind="fine", agrees=True))
+    text = said(kept)
+    assert text.startswith("FINE: the outputs keep the limits; 1 of 12 units in float brings the output from")
+    assert "mostly from" in text
+    assert "caused by" not in text
+
+
 def test_a_local_loss_names_the_node_the_tensor_and_the_cause() -> None:
     text = said(REPORT)
     assert text.startswith(

@@ -8,11 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from roundoff.core.document import InputFile, RunDocument
+from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.messages.message import verbatim
+from roundoff.studies.compare.result import Role
 from roundoff.studies.layers.result import LayerScore
 from tests.report.curves import curves_of
-from tests.report.documents import empty_document
+from tests.report.documents import chain, empty_document
+from tests.studies.compare.test_page import make_comparison, make_row
 from tests.studies.run_diff.support import diffed, layer_run, noisy
 
 NODES, SAMPLES = 20, 12
@@ -193,3 +197,36 @@ def test_a_large_local_loss_is_its_own_though_what_it_reads_is_slightly_worse() 
     assert found.first == "t4"
     assert found.largest is not None
     assert found.largest.tensor == "t5"
+
+
+def _compare_run(levels: Array, roles: dict[str, Role]) -> RunDocument:
+    rows = [
+        make_row(
+            at,
+            f"t{at + 1}",
+            1.0,
+            node=f"n{at}",
+            sample_sqnr_db=tuple(line.tolist()),
+            role=roles.get(f"t{at + 1}", ""),
+        )
+        for at, line in enumerate(levels)
+    ]
+    data = (InputFile("reference", "ref.npy", 1, "same", "content"),)
+    found = make_comparison(*rows, samples=tuple(str(at) for at in range(levels.shape[1])))
+    network = chain(*(f"n{at}" for at in range(len(levels))))
+    return replace(empty_document(), comparison=found, network=network, inputs=data)
+
+
+def test_who_introduces_an_error_of_a_comparison_is_named_before_who_lost_little_above() -> None:
+    levels = noisy(6, SAMPLES, seed=1, spread=0.1) + 10
+    spoilt = levels.copy()
+    spoilt[1:] -= 2
+    spoilt[3:] -= 35
+    before, after = _compare_run(levels, {}), _compare_run(spoilt, {"t4": "introduces", "t5": "victim"})
+    found = diffed(before, after)
+    assert [row.tensor for row in found.rows if row.starts] == ["t2", "t4"]
+    assert found.largest is not None
+    assert (found.first, found.largest.tensor) == ("t2", "t4")
+    # What fails for what came to it, as its noise is no more than that of what it reads, starts nothing.
+    unfounded = diffed(before, _compare_run(spoilt, {"t5": "introduces"}))
+    assert [row.tensor for row in unfounded.rows if row.starts] == ["t2"]

@@ -1,5 +1,7 @@
 """Naming the transformation that maps one side's values onto the other's."""
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
@@ -9,15 +11,18 @@ from roundoff.core.tensors import Array
 from roundoff.messages.message import NOTHING, Message, joined, message
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.studies.check_io.candidates import (
+    Candidate,
     Claim,
     ClaimCriteria,
+    best_order,
     better,
     fit_channels,
     sample_pixels,
+    verify,
 )
 from roundoff.studies.check_io.colours import colour_claims, colours_tried, left_in_place
 from roundoff.studies.check_io.differences import differences, precision_change
-from roundoff.studies.check_io.layouts import picture_of, readings
+from roundoff.studies.check_io.layouts import Box, is_padding, layout_change, picture_of, readings
 from roundoff.studies.check_io.origins import find_origin
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange
 from roundoff.studies.check_io.search import PictureSearch, vector_claims, vector_tried
@@ -37,6 +42,9 @@ _CLEARLY, _STILL_SEEN, _TIED = 0.5, 0.25, 1.1
 # Changes of numbers that leave every value where it is.
 _NUMBERS = frozenset({"range", "normalization"})
 _MOST_LINE = 100_000
+# So many places of a smaller picture in a larger one are all looked at, at so many pixels; of more only corners
+# and middle.
+_MOST_OFFSETS, _PROBED = 2000, 256
 
 
 def excluded(
@@ -107,6 +115,7 @@ def search_difference(
             return _explanation(accepted[0], accepted[1:], worst, samples=len(first)), NOTHING
         explanation = (
             _by_precision(first, second, worst, rms)
+            or _by_cropping(first, second, judging)
             or _by_size(first, second, judging)
             or _under_noise(claims, first, second, before=(worst, rms))
         )
@@ -279,6 +288,74 @@ def _by_precision(
         return None
     note = message("check_io.rounding_left")
     return Explanation((change,), False, worst, worst, rms, len(training), notes=(note,))
+
+
+def _by_cropping(
+    training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria
+) -> Explanation | None:
+    """Pictures of different sizes: those of one side are a part of the other's."""
+    for (wanted, view), (had, seen) in itertools.product(
+        picture_of(training[0].shape), picture_of(deployed[0].shape)
+    ):
+        ours, theirs = [view(each) for each in training], [seen(each) for each in deployed]
+        fewer = "deployed" if ours[0].size > theirs[0].size else "training"
+        large, small = (ours[0], theirs[0]) if fewer == "deployed" else (theirs[0], ours[0])
+        box = _place_in(large, small)
+        if box is None or (fewer == "deployed" and is_padding(large, box)):
+            continue  # a letterbox, which is found by the size
+        cut = (box.cut, _whole) if fewer == "deployed" else (_whole, box.cut)
+        pairs = [(_lines(cut[0](one)), _lines(cut[1](other))) for one, other in zip(ours, theirs, strict=True)]
+        fit = best_order(*sample_pixels(pairs, _MOST_LINE))
+        claim = None if fit is None else verify(Candidate((), lambda pairs=pairs: pairs, fit), judging)  # type: ignore[misc]
+        if claim is None or not claim.proven:
+            continue
+        size, part = f"{large.shape[0]}x{large.shape[1]}", _part(large.shape, box)
+        value = message("check_io.set_no_crop", size=size) if fewer == "deployed" else part
+        text = message(f"check_io.cropped_{fewer}", part=part, size=size)
+        change = IoChange("placement", text, Correction(message("check_io.set_crop"), value))
+        layout = () if wanted == had else (layout_change(wanted, had),)
+        told = replace(claim, changes=(*layout, change, *claim.changes))
+        return _explanation(told, (), np.inf, samples=len(training))
+    return None
+
+
+def _whole(pixels: Array) -> Array:
+    return pixels
+
+
+def _lines(pixels: Array) -> Array:
+    return pixels.reshape(-1, pixels.shape[2])
+
+
+def _place_in(large: Array, small: Array) -> Box | None:
+    """Where a picture most likely lies in a larger one; None where it cannot."""
+    height, width = small.shape[:2]
+    down, right = large.shape[0] - height, large.shape[1] - width
+    if min(down, right) < 0 or not down + right or height * width < _FEWEST:
+        return None
+    places: Iterable[tuple[int, int]] = itertools.product(range(down + 1), range(right + 1))
+    if (down + 1) * (right + 1) > _MOST_OFFSETS:
+        places = itertools.product({0, down // 2, down}, {0, right // 2, right})
+    chosen = np.random.default_rng(0).integers(0, height * width, _PROBED)
+    rows, columns = np.divmod(chosen, width)
+    pixels = small[rows, columns].astype(np.float64)
+    best: tuple[float, Box | None] = math.inf, None
+    for top, left in places:
+        fit = best_order(large[rows + top, columns + left].astype(np.float64), pixels)
+        if fit is not None and fit.unexplained < best[0]:
+            best = fit.unexplained, Box(top, top + height, left, left + width)
+    return best[1]
+
+
+def _part(shape: tuple[int, ...], box: Box) -> Message:
+    """Rows and columns of a picture, by their numbers from 0."""
+    ends = (("rows", box.top, box.bottom, shape[0]), ("columns", box.left, box.right, shape[1]))
+    told = [
+        message(f"check_io.part_{what}", first=first, last=behind - 1)
+        for what, first, behind, size in ends
+        if behind - first < size
+    ]
+    return joined(told, key="check_io.lies_and")
 
 
 def _by_size(training: Sequence[Array], deployed: Sequence[Array], judging: ClaimCriteria) -> Explanation | None:

@@ -4,6 +4,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -222,6 +223,23 @@ def content_box(pixels: Array) -> Box:
     return whole
 
 
+_PADDINGS: tuple[Literal["edge", "reflect", "symmetric", "wrap"], ...] = ("edge", "reflect", "symmetric", "wrap")
+
+
+def is_padding(pixels: Array, box: Box) -> bool:
+    """Whether what lies around a part of a picture is of one colour, or made of the part's edges."""
+    outside = np.ones(pixels.shape[:2], bool)
+    box.cut(outside)[:] = False
+    around = pixels[outside].astype(np.float64)
+    slack = _FLAT * float(np.ptp(pixels.astype(np.float64)))
+    if not around.size or float(np.ptp(around, axis=0).max()) <= slack:
+        return True
+    height, width = pixels.shape[:2]
+    widths = ((box.top, height - box.bottom), (box.left, width - box.right), (0, 0))
+    made = (np.pad(box.cut(pixels), widths, mode=mode)[outside] for mode in _PADDINGS)
+    return any(float(np.abs(each - around).max()) <= slack for each in made)
+
+
 _TYPE, _STRIDE = message("check_io.set_type"), message("check_io.set_stride")
 _CODES = 256
 _TYPES = ("uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32", "int32", "float64")
@@ -347,12 +365,21 @@ def _padded_rows(shape: tuple[int, ...], deployed: Array) -> Iterator[Reinterpre
             if not whole:
                 yield _truncated(count, row, stride, arranged)
                 continue
+            if picture_of(deployed.shape) and not _is_filled(deployed, count, row, stride):
+                continue  # more of a picture, and no filling
             change = IoChange(
                 "row-padding",
                 message("check_io.rows_padded", stride=stride, more=stride - row, row=row),
                 Correction(_STRIDE, message("check_io.set_copy", row=row, stride=stride)),
             )
             yield Reinterpretation((change,), _without_padding(count, row, stride, arranged))
+
+
+def _is_filled(array: Array, count: int, row: int, stride: int) -> bool:
+    """Whether what is behind each row holds nothing of its own."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    lines = flat[: min(count, flat.size // stride) * stride].reshape(-1, stride, 1)
+    return is_padding(lines, Box(0, len(lines), 0, row))
 
 
 def _cut_off(size: int, count: int, row: int, stride: int) -> bool:

@@ -106,9 +106,8 @@ def name_values(
         found = named or _codes(values) or _inferred(values)
         # Noise, JPEG above all, changes gains a little: names that leave hardly more than the fit does.
         found += _by_convention(values, _UNDER_NOISE * slack, tuple(order), known=tuple(known))
-    text = message(
-        "check_io.gain_plus_offset", gain=channel_numbers(values.gain), offset=channel_numbers(values.offset)
-    )
+    offset = np.where(np.abs(values.offset) > FLOAT_ROUNDING * size, values.offset, 0.0)
+    text = message("check_io.gain_plus_offset", gain=channel_numbers(values.gain), offset=channel_numbers(offset))
     plain = IoChange("affine", text, mean_std_correction(values.gain, values.offset))
     return [*found, ValueChange(plain, values.gain, values.offset, plain=True, fitted=True)]
 

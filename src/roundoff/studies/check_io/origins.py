@@ -13,7 +13,7 @@ from roundoff.preprocessing.colours import MATRICES, PACKED_FORMATS, PackedForma
 from roundoff.preprocessing.resize import Resampling, resized
 from roundoff.samples.images import PicturePlacement, place, placed
 from roundoff.studies.check_io.candidates import Candidate, Claim, ClaimCriteria, PixelPairs, best_order, verify
-from roundoff.studies.check_io.layouts import ArrayReading, content_box, picture_of, readings
+from roundoff.studies.check_io.layouts import ArrayReading, Box, content_box, is_padding, picture_of, readings
 from roundoff.studies.check_io.result import IoChange
 
 # Ways from an original picture to a model's input: conversion from YUV, size and place.
@@ -386,7 +386,7 @@ def _verified(
                 yield pair[0].reshape(-1, pair[0].shape[2]), pair[1].reshape(-1, pair[1].shape[2])
 
     listed = list(pairs())
-    if len(listed) < len(originals):
+    if len(listed) < len(originals) or not _is_padded(pipeline, placed, originals[0], made[0]):
         return None
     first, second = listed[0]
     fit = best_order(first.astype(np.float64), second.astype(np.float64))
@@ -400,6 +400,15 @@ def _verified(
     numbers = claim.training or (message("check_io.pixels_as_is") if not values else values[-1].text)
     border = _border(pipeline, placed, made[0], claim)
     return InputOrigin(pipeline, placed.layout, (*placed.reading.changes, *arranged), numbers, claim, border, ())
+
+
+def _is_padded(pipeline: Pipeline, placed: _Placed, original: Array, made: Array) -> bool:
+    """Whether what is around a letterboxed picture holds nothing of its own."""
+    rendered = _rendered(pipeline, placed, original, made)
+    if rendered is None or pipeline.shaping.mode not in ("letterbox", "corner"):
+        return True
+    (top, left), (height, width) = rendered[1].offset, rendered[1].resized
+    return is_padding(_unturned(placed.view(made), placed.reading), Box(top, top + height, left, left + width))
 
 
 def _border(pipeline: Pipeline, placed: _Placed, made: Array, claim: Claim) -> float | None:

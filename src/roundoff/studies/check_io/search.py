@@ -133,18 +133,26 @@ class PictureSearch:
         """Values of which some were cut off at the ends of their range: those are left out."""
         low, high = (float(end([end(each) for each in self.deployed])) for end in (np.min, np.max))
         codes = low in _ENDS and high in _ENDS and all(map(is_whole, self.deployed))
-        left: dict[tuple[IoChange, ...], _Saturated] = {}
+        left: list[tuple[tuple[IoChange, ...], _Saturated]] = []
         candidates: list[Candidate] = []
         for candidate in self._read(layouts, _AS_IT_IS):
             ends = _Saturated.of(candidate.pairs, piled=not codes)
             if ends.share and (without := ends.leave_out(candidate)) is not None:
-                left[candidate.changes] = ends
+                left.append((candidate.changes, ends))
                 candidates.append(without)
         for claim in self._verified(iter(candidates)):
-            ends = next(each for changes, each in left.items() if claim.changes[: len(changes)] == changes)
-            if codes or ends.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
+            channels = claim.linear.matrix.shape[1]
+            fitting = (
+                each
+                for changes, each in left
+                if claim.changes[: len(changes)] == changes and len(each.low) == channels
+            )
+            known = next(fitting, None)
+            if known is None:
+                continue
+            if codes or known.follow(claim.linear, self.judging.tolerance + _FAR * claim.rms):
                 told = {"low": f"{low:g}", "high": f"{high:g}"}
-                note = message("check_io.cut_left_out", share=share_text(ends.share, 1), **told)
+                note = message("check_io.cut_left_out", share=share_text(known.share, 1), **told)
                 yield replace(claim, exact=False, notes=(*claim.notes, note))
 
     def _candidate(

@@ -528,7 +528,9 @@ def judge(
     verdict = fine if proof is None else _verdict(fine, proof, ranked, passes=passes)
     if judgement is not None and not may_say("layers", verdict.kind, judgement):
         # Where the outputs are fine, what adds up over many units is what the arithmetic costs.
-        verdict = fine if judgement.good else replace(verdict, kind="open")
+        # What few units would give back is worth a word, and no verdict.
+        told = replace(verdict, kind="fine") if verdict.kind == "local" else fine
+        verdict = told if judgement.good else replace(verdict, kind="open")
     named = {*verdict.tried, *(each.tensor for each in verdict.culprits)}
     masked = [
         each.tensor

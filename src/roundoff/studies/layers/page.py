@@ -71,10 +71,16 @@ def _headline(report: LayerReport) -> pages.Headline:
     tone: pages.Tone = "bad"
     if kind == "open":
         tone, text = "open", in_all_languages(lambda: _why_open(report))
-    elif kind == "local":
+    elif verdict.culprits:
+        tone = "good" if kind == "fine" else "bad"
         few, all_units = len(verdict.culprits), verdict.contributors
         text = in_all_languages(
-            lambda: translate("layers.local", few=few, all=all_units, gain=_gain(report)).rstrip()
+            lambda: translate(
+                f"layers.{'fine_though' if kind == 'fine' else 'local'}",
+                few=few,
+                all=all_units,
+                gain=_gain(report),
+            ).rstrip()
         )
     elif kind == "distributed" and verdict.after is not None:
         tone = "open" if verdict.agrees else "bad"
@@ -191,7 +197,8 @@ def _culprits(report: LayerReport) -> Iterator[_Line]:
     culprits = report.verdict.culprits
     rows = {row.tensor: row for row in report.rows}
     for index, each in enumerate(culprits[:_LISTED]):
-        yield "" if index else translate("layers.caused_by"), _culprit(each, rows.get(each.tensor))
+        label = "layers.mostly_from" if report.verdict.kind == "fine" else "layers.caused_by"
+        yield "" if index else translate(label), _culprit(each, rows.get(each.tensor))
     if len(culprits) > _LISTED:
         names = ", ".join(each.node or each.tensor for each in culprits[_LISTED:])
         yield "", translate("layers.and_these", names=names)

@@ -182,12 +182,12 @@ def _headline(diff: RunDiff) -> str:
 
 def _changes(diff: RunDiff) -> Iterator[_Line]:
     worse = diff.changed("worse")
-    if diff.first is not None:
-        yield translate("run_diff.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
     most, told_of = diff.largest, {diff.first}
     if most is not None and diff.first not in (None, most.tensor):
         told_of.add(most.tensor)
         yield translate("run_diff.largest"), _row_text(most)
+    if diff.first is not None:
+        yield translate("run_diff.first"), _row_text(next(row for row in worse if row.tensor == diff.first))
     starts = sorted((row for row in worse if row.starts), key=_rank)
     others = tuple(name for name in names_of(starts) if name not in told_of)
     if others:
@@ -273,11 +273,10 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     failed = _failed(diff, gate)
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
-        row, judged = first
-        yield translate("run_diff.first"), _over_budget(row, judged)
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
-        if most is not None and most[0].tensor != row.tensor:
+        if most is not None and most[0].tensor != first[0].tensor:
             yield translate("run_diff.largest"), _over_budget(*most)
+        yield translate("run_diff.first"), _over_budget(*first)
     yield from _evidence_lines(gate)
     for at, each in enumerate(gate.metrics):
         yield "" if at else translate("run_diff.label_metric"), _metric_line(each)

@@ -1,7 +1,7 @@
 """Two runs side by side: what got better, what got worse, where it starts, and whether chance explains it."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -237,7 +237,8 @@ def diff_runs(
         raise BadInput(what, fix=english("give two runs of the same network"))
     same = paired or same_samples(old, new, kind)
     pairing = _pairing(matched, same=same)
-    rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network)
+    accused = () if new.comparison is None else new.comparison.verdict.introduces
+    rows = _with_starts(tuple(_rows(matched, pairing, floor_db)), new.network, accused)
     worse = [row for row in rows if row.change == "worse" and row.order is not None]
     found = RunDiff(
         before=before[0],
@@ -363,10 +364,18 @@ def _change(tested: Tested, corrected: float | None, floor_db: float) -> Change:
     return "unclear" if suspicious else "same"
 
 
-def _with_starts(rows: Sequence[RowDiff], network: Topology | None) -> tuple[RowDiff, ...]:
-    """Mark the worse rows that are worse by themselves."""
+def _with_starts(
+    rows: Sequence[RowDiff], network: Topology | None, accused: Collection[str] = ()
+) -> tuple[RowDiff, ...]:
+    """Mark the worse rows that are worse by themselves.
+
+    Args:
+        rows: All rows.
+        network: The network of the second run; None when unknown.
+        accused: Tensors that introduce an error, as the second run found.
+    """
     worse = tuple(row for row in rows if row.change == "worse")
-    alone, local = _alone(rows, network), _local_noise(worse)
+    alone, local = _alone(rows, network, accused), _new_noise(worse, "local")
 
     def starts(row: RowDiff) -> bool:
         if row.change != "worse" or row.tensor not in alone:
@@ -378,11 +387,11 @@ def _with_starts(rows: Sequence[RowDiff], network: Topology | None) -> tuple[Row
     return tuple(replace(row, starts=starts(row)) for row in rows)
 
 
-def _local_noise(worse: Sequence[RowDiff]) -> dict[str, float]:
-    return {row.tensor: _added_noise(row) for row in worse if row.measure == "local"}
+def _new_noise(worse: Sequence[RowDiff], measure: str) -> dict[str, float]:
+    return {row.tensor: _added_noise(row) for row in worse if row.measure == measure}
 
 
-def _alone(rows: Sequence[RowDiff], network: Topology | None) -> set[str]:
+def _alone(rows: Sequence[RowDiff], network: Topology | None, accused: Collection[str]) -> set[str]:
     worse = [row for row in rows if row.change == "worse"]
     names = {row.tensor for row in worse}
     measures = {row.measure for row in worse}
@@ -391,22 +400,27 @@ def _alone(rows: Sequence[RowDiff], network: Topology | None) -> set[str]:
         return names
     if network is None:
         return {row.tensor for row in worse if row.order is not None and row.order == worse[0].order}
-    local = _local_noise(worse)
-    scored = {row.tensor for row in rows if row.measure == "local"}
-    producers = network.producers()
-    read = {name: _read_scored(name, producers, scored) for name in local}
-    # A node alone is fed float tensors, but still reads what the quantizers of its inputs leave.
-    own = {
-        name
-        for name, added in local.items()
-        if added > _EXPLAINED * sum(local.get(each, 0.0) for each in read[name])
-    }
+    # What accumulates may be amplified, so that its energy alone accuses nobody.
+    own = _unexplained(rows, "local", network) | (_unexplained(rows, "compared", network) & set(accused))
     reached = _reached(names, network)
-    return own | {name for name in names - local.keys() if name not in reached}
+    return own | {name for name in names - _new_noise(worse, "local").keys() if name not in reached}
+
+
+def _unexplained(rows: Sequence[RowDiff], measure: str, network: Topology) -> set[str]:
+    """Tensors that lost more than what they read can explain."""
+    # A node alone is fed float tensors, but still reads what the quantizers of its inputs leave.
+    added = _new_noise([row for row in rows if row.change == "worse"], measure)
+    scored = {row.tensor for row in rows if row.measure == measure}
+    producers = network.producers()
+
+    def read(tensor: str) -> float:
+        return sum(added.get(each, 0.0) for each in _read_scored(tensor, producers, scored))
+
+    return {name for name, noise in added.items() if noise > _EXPLAINED * read(name)}
 
 
 def _read_scored(tensor: str, producers: Mapping[str, NodeInfo], scored: set[str]) -> set[str]:
-    """The nearest tensors before one that have a local score; others within a unit have none."""
+    """The nearest tensors before one that have a score; others within a unit have none."""
     found, seen = set[str](), set[str]()
     waiting = [tensor]
     while waiting:
