@@ -4,6 +4,7 @@ The loss of a network whose quantizers are all at their best is what its arithme
 is lost beyond that is looked into.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -177,6 +178,11 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
     members = [facts.quantizers[name] for name in suspect.quantizers]
     seen = [each for each in members if each.tensor in facts.observed]
     loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
+    if facts.masks is not None and facts.masks.ranges.keys() & set(suspect.tensors):
+        # Error against a mask says nothing: what saturates there is meant to.
+        if all(_hides(facts, each, facts.value_range(suspect)) for each in seen):
+            return 0.0, []
+        loss = math.inf
 
     def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> IdealOption:
         found = [_rounding(facts, fixes[each.name]) for each in seen]
@@ -201,6 +207,18 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
         own = {each.name: with_range(each, *facts.observed[each.tensor].range) for each in seen}
         found.append(option("per_slice", {**fixed, **own}, setting=False))
     return loss, found
+
+
+# Of masked scores a range that ends here is as good as the best one, and a step so many times as wide.
+_REACHES, _AS_FINE = 0.9, 1.5
+
+
+def _hides(facts: QuantizationFacts, quantizer: Quantizer, needed: tuple[float, float]) -> bool:
+    """Whether masked keys stay masked, and scores keep their levels."""
+    low, high = reach(quantizer)
+    missing = facts.masks is not None and facts.masks.missing(quantizer.tensor, low, high)
+    wide = _step(quantizer) > _AS_FINE * _step(with_range(quantizer, *needed))
+    return not missing and not wide and high >= _REACHES * needed[1]
 
 
 def _is_tied(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> bool:
