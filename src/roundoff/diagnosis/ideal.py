@@ -116,6 +116,8 @@ def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[Ide
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
     damage = facts.damage(suspect)
+    if facts.masks is not None and facts.masks.ranges.keys() & set(suspect.tensors):
+        return _of_masked(facts, suspect, main)
     if main.tensor in facts.weights:
         loss, found = _of_constant(facts, suspect, main)
     elif suspect.tensor in facts.observed:
@@ -178,11 +180,6 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
     members = [facts.quantizers[name] for name in suspect.quantizers]
     seen = [each for each in members if each.tensor in facts.observed]
     loss = max(facts.observed[each.tensor].damage[each.name].channel_loss for each in seen)
-    if facts.masks is not None and facts.masks.ranges.keys() & set(suspect.tensors):
-        # Error against a mask says nothing: what saturates there is meant to.
-        if all(_hides(facts, each, facts.value_range(suspect)) for each in seen):
-            return 0.0, []
-        loss = math.inf
 
     def option(kind: OptionKind, fixes: dict[str, Quantizer], *, setting: bool = True) -> IdealOption:
         found = [_rounding(facts, fixes[each.name]) for each in seen]
@@ -207,6 +204,20 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
         own = {each.name: with_range(each, *facts.observed[each.tensor].range) for each in seen}
         found.append(option("per_slice", {**fixed, **own}, setting=False))
     return loss, found
+
+
+def _of_masked(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
+    """Error against a mask says nothing, what saturates there is meant to: asked is whether masked keys stay so."""
+    members, needed = [facts.quantizers[name] for name in suspect.quantizers], facts.value_range(suspect)
+    bits = facts.prevailing_bits(main)
+    found = []
+    if bits > main.spec.bits:
+        wide = {each.name: with_range(with_bits(each, bits), *needed) for each in members}
+        found.append(IdealOption("bits", wide, 0.0, 0.0, setting=True))
+    if not all(_hides(facts, each, needed) for each in members):
+        fixed = {each.name: with_range(each, *needed) for each in members}
+        found.append(IdealOption("range", fixed, 1.0, 0.0, setting=True))
+    return math.inf, found
 
 
 # Of masked scores a range that ends here is as good as the best one, and a step so many times as wide.

@@ -303,14 +303,14 @@ class QuantizationFacts:
     def value_range(self, suspect: Suspect, places: Sequence[int] | None = None) -> tuple[float, float]:
         """Smallest and largest value of all tensors of a suspect, zero included; in all samples or some.
 
-        Of masked scores: from where a probability is nothing.
+        Of masks and masked scores: from where a probability is nothing.
         """
-        if suspect.tensor in self.weights:
-            values = self.values(suspect.tensor)
-            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
         masked = [] if self.masks is None else [self.masks.ranges.get(name) for name in suspect.tensors]
         if needed := [each for each in masked if each is not None]:
             return min(0.0, *(low for low, _ in needed)), max(0.0, *(high for _, high in needed))
+        if suspect.tensor in self.weights:
+            values = self.values(suspect.tensor)
+            return float(values.min(initial=0.0)), float(values.max(initial=0.0))
         seen = [self.observed[name] for name in suspect.tensors if name in self.observed]
         ranges = [each.range if places is None else each.range_of(places) for each in seen]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
@@ -487,6 +487,6 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         arithmetic=arithmetic,
         asked=asked or {},
         partly=partly,
-        masks=mask_needs(model, runner.chosen, {each.tensor for each in live}),
+        masks=mask_needs(model, runner.chosen, {each.tensor for each in quantized.quantizers}),
     )
     return Case(facts, runner)

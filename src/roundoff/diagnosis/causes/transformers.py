@@ -71,7 +71,7 @@ def _masked_scores(case: Case) -> MaskedScores | None:
     single = [
         each
         for each in case.facts.quantizers.values()
-        if each.kind == "activation" and each.params.scale.size == 1 and each.tensor in needs.ranges
+        if each.kind != "bias" and each.params.scale.size == 1 and each.tensor in needs.ranges
     ]
     wide = [each for each in single if reach(each)[0] <= MASK_LEVEL]
     lost = [each for each in single if needs.missing(each.tensor, *reach(each))]
