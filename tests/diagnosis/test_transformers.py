@@ -200,7 +200,7 @@ def test_a_mask_of_minus_infinity_that_was_stored_as_nothing_is_named() -> None:
 
 @cache
 def _narrow(value: float, clamped: bool) -> tuple[QuantizedModel, Given, set[str]]:
-    """A causal model whose masked scores have the range of those that are not masked, or that of a limited mask."""
+    """A causal model whose masked scores have the range of the others, or that of a limited mask."""
     form = replace(CAUSAL, value=value)
     model = sharp(transformer(form))
     samples = Given(feeds(model, 16))

@@ -207,7 +207,7 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
 
 
 def _of_masked(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
-    """Error against a mask says nothing, what saturates there is meant to: asked is whether masked keys stay so."""
+    """Error against a mask says nothing, what saturates there is meant to: asked is whether keys stay masked."""
     members, needed = [facts.quantizers[name] for name in suspect.quantizers], facts.value_range(suspect)
     bits = facts.prevailing_bits(main)
     found = []

@@ -196,7 +196,7 @@ class QuantizationFacts:
         masks: What attention masks ask of quantizers; None where there are none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of a network
         self,
         quantized: QuantizedModel,
         everything: tuple[Value, ...],
