@@ -157,9 +157,11 @@ def test_changes_become_quantizers() -> None:
     quantized, samples = demo()
     case = open_case(changed(quantized, "block3/relu", scaled(0.1)), samples)
     name = "q:block3/relu"
-    wide = edit(case, RemedyChange("range", ("block3/relu",), low=0.0, high=2.55))[name]
+    # What would cut off values of these samples loses more on them: the range ends where they do.
+    seen = case.facts.observed["block3/relu"].range[1]
+    wide = edit(case, RemedyChange("range", ("block3/relu",), low=0.0, high=seen / 4))[name]
     assert wide is not None
-    assert np.isclose(wide.params.scale, 0.01)
+    assert seen <= float(wide.params.scale) * 255 <= 1.06 * seen
     assert edit(case, RemedyChange("float", ("block3/relu",))) == {name: None}
     bits = edit(case, RemedyChange("bits", ("block3/relu",), value="u16"))[name]
     assert bits is not None

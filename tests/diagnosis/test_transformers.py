@@ -10,12 +10,13 @@ import pytest
 from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.plan import Recipe
-from roundoff.core.quantizers import QuantParams
+from roundoff.core.quantizers import QuantParams, parameters_from_range
 from roundoff.diagnosis.causes.transformers import ResidualOutliers
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.transformers import find_parts
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.files import load_target
 from tests.diagnosis.planting import changed
@@ -24,6 +25,7 @@ from tests.quantize.transforms.test_clamp_mask import Given
 from tests.quantized import quantized_simply
 
 TARGET = load_target("generic-int8")
+CAUSAL = Form("causal", guarded=False, layers=1)
 
 
 def sharp(model: Model) -> Model:
@@ -194,3 +196,47 @@ def test_a_mask_of_minus_infinity_that_was_stored_as_nothing_is_named() -> None:
     assert first.measures[0].after > first.measures[0].before + 10
     assert first.remedy is not None
     assert first.remedy.cost == "free"
+
+
+@cache
+def _narrow(value: float, clamped: bool) -> tuple[QuantizedModel, Given, set[str]]:
+    """A causal model whose masked scores have the range of the others, or that of a limited mask."""
+    form = replace(CAUSAL, value=value)
+    model = sharp(transformer(form))
+    samples = Given(feeds(model, 16))
+    attentions = find_parts(model).attentions
+    sums = {part.masked for part in attentions}
+    builder = RecipeBuilder(model, samples, TARGET)
+    if clamped:
+        return builder.build(builder.plain(Recipe())).quantized, samples, sums
+    made = builder.build(Recipe()).quantized
+    masks = {each.tensor for part in attentions for each in part.operands}
+    made = replace(made, quantizers=tuple(each for each in made.quantizers if each.tensor not in masks))
+    for tensor in sums:
+        made = changed(
+            made, tensor, lambda each: replace(each, params=parameters_from_range(-1.0, 8.0, each.spec))
+        )
+    return made, samples, sums
+
+
+@pytest.mark.parametrize("value", [-math.inf, LOWEST])
+def test_masked_scores_that_saturate_where_they_count_are_named(value: float) -> None:
+    quantized, samples, sums = _narrow(value, clamped=False)
+    found = diagnose_quantization(quantized, samples)
+    first = found.accused[0]
+    assert (first.cause, first.proven, set(first.tensors)) == ("attention-mask", True, sums)
+    assert first.control is not None
+    assert first.control.holds
+    assert first.evidence["stored"] == pytest.approx(-1, abs=0.05)
+    assert first.measures[0].after > first.measures[0].before + 5
+    assert first.remedy is not None
+    # What is left of a masked key: less than half a step of a probability, beside the largest score of its row.
+    assert all(each.low is not None and each.low < -7 for each in first.remedy.changes if each.kind == "range")
+
+
+def test_masked_scores_that_reach_down_far_enough_are_not_accused() -> None:
+    quantized, samples, _ = _narrow(-math.inf, clamped=True)
+    found = diagnose_quantization(quantized, samples)
+    assert "attention-mask" not in {each.cause for each in (*found.accused, *found.findings)}
+    # Nothing that saturates at a mask is an error: the best ranges are those that it has.
+    assert found.measures[0].after == pytest.approx(found.measures[0].before, abs=1.0)

@@ -4,6 +4,7 @@ The loss of a network whose quantizers are all at their best is what its arithme
 is lost beyond that is looked into.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -115,6 +116,8 @@ def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[Ide
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
     damage = facts.damage(suspect)
+    if facts.masks is not None and facts.masks.ranges.keys() & set(suspect.tensors):
+        return _of_masked(facts, suspect, main)
     if main.tensor in facts.weights:
         loss, found = _of_constant(facts, suspect, main)
     elif suspect.tensor in facts.observed:
@@ -201,6 +204,32 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
         own = {each.name: with_range(each, *facts.observed[each.tensor].range) for each in seen}
         found.append(option("per_slice", {**fixed, **own}, setting=False))
     return loss, found
+
+
+def _of_masked(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
+    """Error against a mask says nothing, what saturates there is meant to: asked is whether keys stay masked."""
+    members, needed = [facts.quantizers[name] for name in suspect.quantizers], facts.value_range(suspect)
+    bits = facts.prevailing_bits(main)
+    found = []
+    if bits > main.spec.bits:
+        wide = {each.name: with_range(with_bits(each, bits), *needed) for each in members}
+        found.append(IdealOption("bits", wide, 0.0, 0.0, setting=True))
+    if not all(_hides(facts, each, needed) for each in members):
+        fixed = {each.name: with_range(each, *needed) for each in members}
+        found.append(IdealOption("range", fixed, 1.0, 0.0, setting=True))
+    return math.inf, found
+
+
+# Of masked scores a range that ends here is as good as the best one, and a step so many times as wide.
+_REACHES, _AS_FINE = 0.9, 1.5
+
+
+def _hides(facts: QuantizationFacts, quantizer: Quantizer, needed: tuple[float, float]) -> bool:
+    """Whether masked keys stay masked, and scores keep their levels."""
+    low, high = reach(quantizer)
+    missing = facts.masks is not None and facts.masks.missing(quantizer.tensor, low, high)
+    wide = _step(quantizer) > _AS_FINE * _step(with_range(quantizer, *needed))
+    return not missing and not wide and high >= _REACHES * needed[1]
 
 
 def _is_tied(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> bool:

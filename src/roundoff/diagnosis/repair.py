@@ -82,6 +82,8 @@ class RepairableModel(Protocol):
 
 PieceT = TypeVar("PieceT", bound=RepairableModel)
 
+# So many samples are looked at, at most, to see how far values reach.
+_MOST_REACHED = 4 * MOST_OBSERVED
 _BITS_COST: CostClass = "16 bit"
 _NO_TIME = message("diagnosis.repair_no_time")
 
@@ -515,8 +517,9 @@ def fix_places(
             judge.samples.used,
             arithmetic=settings.arithmetic,
             threads=settings.threads,
-            # Ranges end where the samples do that a margin is looked for by.
-            most=max(found.samples, MOST_OBSERVED),
+            # Ranges end where the samples do: a diagnosis looked at few of them.
+            most=max(found.samples, _MOST_REACHED),
+            ranges_only=True,
         )
         edited = EditedModel(case, threads=settings.threads)
         piece, steps = repair(edited, _with_levers(tries), judge, cost_of=cost, out_of_time=late)

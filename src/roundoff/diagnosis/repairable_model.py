@@ -96,14 +96,25 @@ _CUT_OFF = 0.9
 
 
 def _ranges(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
-    """A range for a suspect, found on the samples of the case: a diagnosis may have seen more of them."""
+    """A range for a suspect, found on the samples of the case: a diagnosis may have seen more of them, or fewer.
+
+    One that cuts off some of their values has to lose less on them than one that does not.
+    """
     if suspect.tensor not in case.facts.observed or change.low is None or change.high is None:
         return _at_data(case, suspect)
-    seen, found = case.facts.value_range(suspect), {}
+    seen, asked = case.facts.value_range(suspect), (change.low, change.high)
+    if not any(abs(end) < _CUT_OFF * abs(far) for end, far in zip(asked, seen, strict=True)):
+        return _ending(case, suspect, asked, seen)
+    whole, cut = (_ending(case, suspect, ends, seen) for ends in (seen, asked))
+    return min(whole, cut, key=lambda fixes: case.loss(fixes, more=True).value)
+
+
+def _ending(case: Case, suspect: Suspect, asked: tuple[float, float], seen: tuple[float, float]) -> Fixes:
+    found = {}
     for name in suspect.quantizers:
         member = case.facts.quantizers[name]
         own = tuple(map(float, representable_range(member.params, member.spec))) if _one_scale(member) else seen
-        ends = zip((change.low, change.high), seen, own, strict=True)
+        ends = zip(asked, seen, own, strict=True)
         low, high = np.clip([_end(*each) for each in ends], *range_limits(case, suspect)).tolist()
         found[name] = with_range(member, low, high)
     return found
@@ -339,7 +350,7 @@ class EditedModel:
                 return None
             piece = replace(self, corrections=(*self.corrections, step))
             return piece if piece._made[1] else None
-        found = edit(self.case, change)
+        found = edit(self.case.mend(retied(self.case, self.fixes)), change)
         return replace(self, fixes={**self.fixes, **found}) if found else None
 
     def _equalized(self, step: Step) -> Self | None:

@@ -24,6 +24,7 @@ from roundoff.graph.transformers import TransformerParts, find_parts
 from roundoff.graph.units import derived_constants, units
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import message
+from roundoff.quantize.transforms.clamp_mask import MaskNeeds, mask_needs
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.variants import written_quantizers
@@ -192,9 +193,10 @@ class QuantizationFacts:
         arithmetic: How its hardware computes.
         asked: Quantizers that were to be wider, with the bits that were asked for.
         partly: Whether some of the samples were not looked at, so that tensors may hold more.
+        masks: What attention masks ask of quantizers; None where there are none.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is known of a network
         self,
         quantized: QuantizedModel,
         everything: tuple[Value, ...],
@@ -203,10 +205,11 @@ class QuantizationFacts:
         arithmetic: Arithmetic,
         asked: Mapping[str, int],
         partly: bool = False,
+        masks: MaskNeeds | None = None,
     ) -> None:
         self.quantized, self.everything = quantized, everything
         self.observed, self.arithmetic, self.asked = observed, arithmetic, asked
-        self._partly = partly
+        self._partly, self.masks = partly, masks
         self.quantizers = {each.name: each for each in quantized.quantizers}
         self.weights = Weights(quantized.float_model)
         self._damage: dict[int, tuple[Quantizer, Damage]] = {}
@@ -220,6 +223,7 @@ class QuantizationFacts:
             arithmetic=self.arithmetic,
             asked=self.asked,
             partly=self._partly,
+            masks=self.masks,
         )
 
     @cached_property
@@ -297,7 +301,13 @@ class QuantizationFacts:
         return max(found, key=lambda each: each.channel_loss, default=None)
 
     def value_range(self, suspect: Suspect, places: Sequence[int] | None = None) -> tuple[float, float]:
-        """Smallest and largest value of all tensors of a suspect, zero included; in all samples or some."""
+        """Smallest and largest value of all tensors of a suspect, zero included; in all samples or some.
+
+        Of masks and masked scores: from where a probability is nothing.
+        """
+        masked = [] if self.masks is None else [self.masks.ranges.get(name) for name in suspect.tensors]
+        if needed := [each for each in masked if each is not None]:
+            return min(0.0, *(low for low, _ in needed)), max(0.0, *(high for _, high in needed))
         if suspect.tensor in self.weights:
             values = self.values(suspect.tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
@@ -471,6 +481,12 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     )
     partly = len(runner.indices) < len(samples.names)
     facts = QuantizationFacts(
-        quantized, everything, observed=observed, arithmetic=arithmetic, asked=asked or {}, partly=partly
+        quantized,
+        everything,
+        observed=observed,
+        arithmetic=arithmetic,
+        asked=asked or {},
+        partly=partly,
+        masks=mask_needs(model, runner.chosen, {each.tensor for each in quantized.quantizers}),
     )
     return Case(facts, runner)

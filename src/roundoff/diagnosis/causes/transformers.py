@@ -17,11 +17,7 @@ from roundoff.graph.transformers import MASK_LEVEL, Attention, ScoreOperand
 from roundoff.messages.message import Argument, Message, message
 from roundoff.quantize.transforms.clamp_mask import (
     CLAMP_MASK,
-    ScoreRows,
-    mask_ranges,
-    masked_attentions,
     observe_rows,
-    score_ranges,
 )
 
 # Attention masks that share a scale with the scores they are added to, so that all scores become one; and masks
@@ -69,52 +65,38 @@ def masked_scores(case: Case) -> MaskedScores | None:
 
 
 def _masked_scores(case: Case) -> MaskedScores | None:
-    model = case.facts.quantized.float_model
+    needs = case.facts.masks
+    if needs is None:
+        return None
     single = [
         each
         for each in case.facts.quantizers.values()
-        if each.kind == "activation" and each.params.scale.size == 1
+        if each.kind != "bias" and each.params.scale.size == 1 and each.tensor in needs.ranges
     ]
     wide = [each for each in single if reach(each)[0] <= MASK_LEVEL]
-    parts = masked_attentions(model)
-    masks = {each.tensor: each for part in parts for each in part.operands if not each.selected}
-    # What no row could do with: the cheap question before any sample is run.
-    short = [
-        each for each in single if each.tensor in masks and _depth(each, masks[each.tensor]) > ScoreRows().hides
-    ]
-    if not parts or not (wide or short):
-        return None
-    limits = observe_rows(model, case.runner.chosen, parts)
-    parts = tuple(part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked)
-    hides = min((limits.rows[part.softmax].hides for part in parts), default=0.0)
-    added = {each for part in parts for each in part.operands if not each.selected}
-    moved = {name: (each, ends) for each in added for name, ends in mask_ranges(model, [each], limits).items()}
-    ranges = {**{name: ends for name, (_, ends) in moved.items()}, **score_ranges(model, parts, limits)}
-    # A mask is moved on its way: what holds the same values has the same range.
-    lost = [each for each in single if each.tensor in moved and _depth(each, moved[each.tensor][0]) > hides]
-    found = [each for each in wide if each.tensor in ranges] or lost
+    lost = [each for each in single if needs.missing(each.tensor, *reach(each))]
+    found = [*wide, *(each for each in lost if each not in wide)]
     if not found:
         return None
     tensors = tuple(dict.fromkeys(each.tensor for each in found))
-    nodes = tuple(dict.fromkeys(part.softmax for part in parts))
+    nodes = tuple(dict.fromkeys(part.softmax for part in needs.parts))
     suspect = Suspect("", "activation", tuple(each.name for each in found), "", tensors, "", nodes)
-    rows = [limits.rows[part.softmax] for part in parts]
     return MaskedScores(
         suspect,
-        ranges,
-        limits.added,
+        dict(needs.ranges),
+        needs.limits.added,
         min(reach(each)[0] for each in found),
-        (min(each.low for each in rows), max(each.most for each in rows)),
+        (min(each.low for each in needs.rows), max(each.most for each in needs.rows)),
         max(float(each.params.scale.max()) for each in found),
-        len(parts),
-        max(_depth(each, moved[each.tensor][0]) for each in lost) if found is lost else None,
+        len(needs.parts),
+        max(_depth(each, needs.moved.get(each.tensor)) for each in lost) if not wide else None,
     )
 
 
-def _depth(quantizer: Quantizer, mask: ScoreOperand) -> float:
+def _depth(quantizer: Quantizer, mask: ScoreOperand | None) -> float:
     """How far down its codes take scores."""
     low, high = reach(quantizer)
-    return -high if mask.subtracted else low
+    return -high if mask is not None and mask.subtracted else low
 
 
 @cause("attention-mask", of="quantization", order=5)

@@ -6,7 +6,7 @@ score of its row that its exponential is zero: a limit as low as that is exact, 
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -231,6 +231,65 @@ def _said(masked: Sequence[Attention], limits: MaskLimits, taken: Sequence[Parti
         limits.added if any(not each.selected for part in masked for each in part.operands) else limits.selected
     )
     return (message("quantize.mask_limited", count=len(masked), limit=f"{limit:.4g}"),)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskNeeds:
+    """What quantizers of masked scores, and of masks, need.
+
+    Attributes:
+        limits: What was seen, and how low masks may be limited.
+        parts: The attentions in which something was masked.
+        moved: Tensors that hold masks, moved at most, with what they are added as.
+        sums: The range of masked scores, by tensor.
+        ranges: The same, and that of masks.
+    """
+
+    limits: MaskLimits
+    parts: tuple[Attention, ...]
+    moved: Mapping[str, ScoreOperand]
+    sums: Mapping[str, tuple[float, float]]
+    ranges: Mapping[str, tuple[float, float]]
+
+    @property
+    def rows(self) -> list[ScoreRows]:
+        """What was seen of the rows of each attention."""
+        return [self.limits.rows[part.softmax] for part in self.parts]
+
+    def missing(self, tensor: str, low: float, high: float) -> bool:
+        """Whether a quantizer with these ends turns masked keys into others: they saturate where they count."""
+        if tensor in self.moved:
+            hides = min((each.hides for each in self.rows), default=0.0)
+            return (-high if self.moved[tensor].subtracted else low) > hides
+        # As many keys as there are may share what is left; any one of them counts from half a step on.
+        return tensor in self.sums and low > self.sums[tensor][0] + math.log(max(each.keys for each in self.rows))
+
+
+def mask_needs(model: Model, samples: Samples, tensors: Container[str]) -> MaskNeeds | None:
+    """What quantizers of some tensors need where these are masked scores or masks; None where none is.
+
+    Args:
+        model: The float network.
+        samples: Some of them are run, if there is anything to look at.
+        tensors: Those with a quantizer.
+
+    Raises:
+        BadInput: The samples do not fit the model.
+        ModelFailed: The model cannot be run.
+    """
+    parts = masked_attentions(model)
+    results = {node.name: node.output[0] for node in model.proto.graph.node}
+    added = [each for part in parts for each in part.operands]
+    if not any(each.tensor in tensors or results[each.node] in tensors for each in added):
+        return None
+    limits = observe_rows(model, samples, parts)
+    parts = tuple(part for part in parts if part.softmax in limits.rows and limits.rows[part.softmax].masked)
+    added = [each for part in parts for each in part.operands if not each.selected]
+    # A mask is moved on its way: what holds the same values has the same range.
+    moved = {name: (each, ends) for each in added for name, ends in mask_ranges(model, [each], limits).items()}
+    sums = score_ranges(model, parts, limits)
+    ranges = {**{name: ends for name, (_, ends) in moved.items()}, **sums}
+    return MaskNeeds(limits, parts, {name: each for name, (each, _) in moved.items()}, sums, ranges)
 
 
 def score_ranges(model: Model, masked: Sequence[Attention], limits: MaskLimits) -> dict[str, tuple[float, float]]:
