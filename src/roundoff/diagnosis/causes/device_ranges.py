@@ -24,7 +24,16 @@ from roundoff.graph.weights import Weights
 from roundoff.measure.metrics import ratio_db
 from roundoff.measure.verdicts import ValueTally
 from roundoff.messages.message import Argument, message, short_name
-from roundoff.tensors.ranges import BOUNDED, FILLED, OBSERVED, excess_range, least_excess, on_grid, shares_scale
+from roundoff.tensors.ranges import (
+    BOUNDED,
+    FILLED,
+    OBSERVED,
+    WIDE,
+    excess_range,
+    least_excess,
+    on_grid,
+    shares_scale,
+)
 from roundoff.tensors.stored import ToolScale, scales_of
 
 _WITHIN_STEPS, _EXPLAINED = 2.0, 0.999
@@ -78,6 +87,10 @@ class WideRange:
         # Where all ranges are like that, it is how the tool works and no place in particular.
         if width(suspect.tensor) < least * max(1.0, usual):
             recovered = 0.0
+        # Behind what is quiet in these samples a tensor is quiet, too, and its range is for others.
+        used = 1.0 if scales_of(case.readout.device) else case.used_by(suspect.tensor)
+        if used < 1 / FILLED and excess * used < least:
+            recovered = 0.0
         outputs_lost = OutputLoss(case)
         if recovered and outputs_lost.can_tell:
             known = _told_quantizers(case) or case.eight_bits.quantizers
@@ -119,6 +132,20 @@ def _width(case: DeviceReplay, tensor: str, *, seen: bool) -> float:
     observed = scale.observed if seen and scale.observed is not None else (0.0, 0.0)
     peak = max(_peak(case, tensor), *map(abs, observed))
     return scale.reach / peak if peak > 0 else 0.0
+
+
+def wide_ranges(case: DeviceReplay) -> tuple[int, float]:
+    """How many ranges are wider than their values need, and how many times in the middle of these.
+
+    Returns:
+        None of them where they are less than half of all and none is far too wide: some always are wider.
+    """
+    told = scales_of(case.readout.device)
+    widths = [] if told else [_width(case, name, seen=False) for name in case.tensors if name in case.scales]
+    wide = [each for each in widths if each >= FILLED]
+    if not wide or (2 * len(wide) < len(widths) and max(wide) < WIDE):
+        return 0, 0.0
+    return len(wide), statistics.median(wide)
 
 
 def _held_range(case: DeviceReplay, tensor: str, scale: ToolScale, excess: float) -> tuple[float, float]:

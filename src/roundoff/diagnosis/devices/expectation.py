@@ -40,6 +40,7 @@ _ALMOST_ALL = 0.9
 _FULL_RANGE, _FULL_FINE_RANGE = 180, 46_000
 # Of fewer values whose grid cannot be seen, of 8 bits and of 16, nobody can tell whether they end where codes do.
 _FEW_VALUES, _FEW_FINE_VALUES = 64, 1024
+_CODES = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,25 @@ def grid_step(values: Array, most_levels: int = _MOST_LEVELS) -> float | None:
     if np.all(np.abs(places - np.rint(places)) <= _OFF_GRID):
         return step
     return _rounded_step(np.unique(np.abs(flat))) if kind_of(flat) == "float16" else None
+
+
+def coarsest_step(values: Array) -> float | None:
+    """The coarsest step of 8-bit codes that few different values allow; zero is one of the codes.
+
+    Returns:
+        Infinity where all are zero; None where they are no codes, or so many that their own grid would be seen.
+    """
+    flat = np.asarray(values, dtype=np.float64).ravel()
+    sizes = np.unique(np.abs(flat[np.isfinite(flat)]))
+    if sizes.size > _FEW_VALUES:
+        return None
+    if not sizes.any():
+        return np.inf
+    gaps = np.diff(sizes, prepend=0.0)
+    steps = float(gaps[gaps > sizes[-1] / _CODES / 4].min()) / np.arange(1, _CODES + 1)
+    places = sizes[:, None] / steps
+    fitting = np.all(np.abs(places - np.rint(places)) <= _OFF_GRID, axis=0) & (places[-1] <= _CODES + _OFF_GRID)
+    return float(steps[fitting.argmax()]) if fitting.any() else None
 
 
 def _rounded_step(sizes: Array) -> float | None:
@@ -422,7 +442,7 @@ def expect_coded(
     return Expected(steps * scale + _SPREAD * hidden, float(np.square(scale).mean()) / 12 + hidden**2, scale)
 
 
-def expect_uncoded(
+def expect_uncoded(  # noqa: PLR0913 - a tensor, and what is known of its codes
     tensor: str,
     exact: Array,
     found: Array,
@@ -430,6 +450,7 @@ def expect_uncoded(
     numbers: DeviceNumbers,
     simulated: Array | None,
     largest_input: float,
+    coarsest: float = 0.0,
 ) -> Expected:
     """What may differ where only the dump tells what the device computes with.
 
@@ -440,6 +461,7 @@ def expect_uncoded(
         numbers: What the device computes with.
         simulated: The same with weights, and with what was not rounded yet, in 8 bits; None on a float device.
         largest_input: Largest magnitude that sums of the node are made of, where they may cancel.
+        coarsest: The coarsest step that the device may have there, where its values are too few to show it.
     """
     # Roundoff is relative to the operands: where a sum cancels, its inputs set the scale of the error.
     size = max(float(np.abs(exact[np.isfinite(exact)]).max(initial=0.0)), largest_input)
@@ -448,12 +470,14 @@ def expect_uncoded(
         step = (numbers.steps.get(tensor) or 2 * float(np.ptp(found)) / 65_535) if numbers.fine else 0.0
         return Expected(np.asarray(_ADDS_UP * roundoff + _STEPS * step), (2 * roundoff) ** 2 + step**2 / 12)
     # A tensor whose grid cannot be seen may have codes for more than its values in this sample.
-    step = numbers.steps.get(tensor) or 2 * float(np.ptp(found)) / 255
+    step = numbers.steps.get(tensor) or max(coarsest, 2 * float(np.ptp(found)) / _CODES)
     error = np.square((simulated - exact).astype(np.float64))
     spread = float(np.sqrt(error.mean()))
     # Channels with large weights are noisier than others.
     tolerance = _STEPS_LOOSE * step + _SPREAD * np.maximum(spread, _by_channel(error)) + _ADDS_UP * roundoff
-    return Expected(np.asarray(tolerance), step**2 / 12 + spread**2 + roundoff**2, np.asarray(step))
+    # Few values are no even spread of errors: all of them may be half a step off.
+    noise = step**2 / (4 if coarsest and tensor not in numbers.steps else 12)
+    return Expected(np.asarray(tolerance), noise + spread**2 + roundoff**2, np.asarray(step))
 
 
 def expect_rounded(exact: Array, kind: NumberKind | Literal["codes", "sums"]) -> Expected:

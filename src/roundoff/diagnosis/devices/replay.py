@@ -19,6 +19,7 @@ from roundoff.diagnosis.devices.expectation import (
     NumberKind,
     Span,
     cancelling_input,
+    coarsest_step,
     expect_coded,
     expect_uncoded,
     has_weights,
@@ -45,6 +46,8 @@ _ENOUGH_VALUES = 1 << 14
 _NOT_ROUNDED = 0.02
 # Noise of a tensor with that of what it reads.
 _PASSED_ON = 2.0
+# Codes of 8 bits, and by how much wider than its values in a few samples the range of a tensor may well be.
+_CODES, _WIDER_CODES = 255, 4.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +107,7 @@ class DeviceReplay:
     believed: set[str] = field(default_factory=set)
     trials: dict[str, Any] = field(default_factory=dict)
     _ends: dict[str, tuple[float, float]] = field(default_factory=dict, init=False)
+    _coarse: dict[str, float] = field(default_factory=dict, init=False)
 
     @cached_property
     def golden(self) -> Golden:
@@ -280,12 +284,55 @@ class DeviceReplay:
             exact = np.clip(exact, *numbers.limits[tensor])
             simulated = None if simulated is None else np.clip(simulated, *numbers.limits[tensor])
         expected = expect_uncoded(
-            tensor, exact, found, numbers=numbers, simulated=simulated, largest_input=largest
+            tensor,
+            exact,
+            found,
+            numbers=numbers,
+            simulated=simulated,
+            largest_input=largest,
+            coarsest=self._coarsest(tensor),
         )
         expected = expected.wider(self._fit_error(tensor) * float(exact.std()))
         if numbers.kind != "integer":
             expected = self._coarsened(expected, tensor, exact, given)
         return Pair(found, exact, expected, free)
+
+    def _coarsest(self, tensor: str) -> float:
+        """The coarsest step that 8 bits may have in a tensor of few values; 0 where there is no need to ask."""
+        if self.numbers.kind != "integer" or tensor in self.numbers.steps:
+            return 0.0
+        if tensor not in self._coarse:
+            step = coarsest_step(self._some_values(tensor))
+            self._coarse[tensor] = 0.0 if step is None else min(step, self._coarsest_usual(tensor))
+        return self._coarse[tensor]
+
+    def _coarsest_usual(self, tensor: str) -> float:
+        """The coarsest step that fits what a tensor would reach if what it reads used all of its codes."""
+        # An activation that was taken in one with its layer may leave nothing of what that reaches.
+        names = (tensor, *(name for name in self.spans[tensor].hidden if name in self._floats))
+        values = [_finite([self.readout.exact(name, at) for at in self.indices]) for name in names]
+        reach, used = max(float(np.ptp(each)) for each in values), self.used_by(tensor)
+        if used > 0 and reach > 0:
+            return _WIDER_CODES * reach / (_CODES * used)
+        # Half of that step, and all is rounded to zero.
+        return 2 * float(np.abs(values[0]).max())
+
+    @cached_property
+    def _floats(self) -> frozenset[str]:
+        known = self.readout.reference.tensors
+        return frozenset(info.name for info in known if not info.problem and info.dtype.startswith("float"))
+
+    def used_by(self, tensor: str) -> float:
+        """The share of its codes that what a tensor reads uses in these samples; 1 where nobody knows."""
+        shares = []
+        for name in self.spans[tensor].reads:
+            # How an input of the network is coded is not known.
+            if name not in self.tensors:
+                return 1.0
+            values = _finite([self.readout.read(name, at) for at in self.indices])
+            step = self.numbers.steps.get(name) or coarsest_step(values)
+            shares.append(min(1.0, float(np.ptp(values)) / (_CODES * step)) if step else 1.0)
+        return max(shares, default=1.0)
 
     def _coarsened(self, expected: Expected, tensor: str, exact: Array, given: DeviceView) -> Expected:
         """What may differ where the whole device is coarser than its numbers."""
@@ -384,23 +431,26 @@ class DeviceReplay:
     @cached_property
     def _simulation(self) -> Golden:
         """The float model with weights, and what the device did not round, in plain 8 bits."""
-        return self._in_eight_bits(self.numbers.steps.keys())
+        return self._in_eight_bits(self.numbers.steps.keys(), self.indices[:1])
 
     @cached_property
     def eight_bits(self) -> Golden:
-        """The float model with weights and activations in plain 8 bits."""
-        return self._in_eight_bits(())
+        """The float model with weights and activations in plain 8 bits, with ranges of all samples."""
+        return self._in_eight_bits((), self.indices)
 
-    def _in_eight_bits(self, rounded: Collection[str]) -> Golden:
-        first = self.indices[0]
+    def _in_eight_bits(self, rounded: Collection[str], samples: Sequence[int]) -> Golden:
         ranges = {}
-        for info in self.readout.reference.tensors:
-            if info.problem or not info.dtype.startswith("float"):
-                continue
-            exact = self.readout.exact(info.name, first)
-            if exact.size and np.isfinite(exact).all():
-                ranges[info.name] = float(exact.min()), float(exact.max())
+        for name in self._floats:
+            values = [self.readout.exact(name, at) for at in samples]
+            if values[0].size and all(np.isfinite(each).all() for each in values):
+                ranges[name] = min(float(each.min()) for each in values), max(float(each.max()) for each in values)
         return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, rounded))
+
+
+def _finite(arrays: Sequence[Array]) -> Array:
+    """All finite values of some arrays; zero, which has a code, is always one."""
+    flat = np.concatenate([np.zeros(1), *(np.ravel(each) for each in arrays)])
+    return np.asarray(flat[np.isfinite(flat)])
 
 
 _NAMED = 3

@@ -16,6 +16,7 @@ from roundoff.diagnosis.causes.device_ranges import (
     follows_scale,
     mixed_findings,
     range_findings,
+    wide_ranges,
 )
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
 from roundoff.diagnosis.devices.overall import coarse_notes, index_findings, rounding_findings, swapped_findings
@@ -686,6 +687,7 @@ class _DeviceDiagnosis:
     def _unlike(self, loss: Loss) -> tuple[Loss, Message] | None:
         """What arithmetic as the device's loses, where that is much less and no tensor can say why; else None."""
         replay, kept = self._replay, output_sqnr_text(loss)
+        told: dict[str, Argument] = {}
         if _computes_in_float(replay):
             near = sum(len(span.nodes) <= ONE_KERNEL for span in replay.spans.values())
             if near >= _ENOUGH_NEAR or loss.sqnr_db >= _AS_HALF_DB:
@@ -695,6 +697,10 @@ class _DeviceDiagnosis:
         elif replay.readout.fits:
             usual = self._outputs.of_eight_bits()
             key, count, margin = "diagnosis.device_unlike_codes", len(replay.readout.fits), _COARSER_CODES_DB
+        elif (wide := wide_ranges(replay))[0]:
+            usual = self._outputs.of_eight_bits()
+            key, count, margin = "diagnosis.device_wide", wide[0], _COARSER_CODES_DB
+            told["times"] = wide[1]
         else:
             return None
         if loss.excess_db(usual, negligible=10 ** (-(_AS_HALF_DB + _COARSER_FLOAT_DB) / 10)) <= margin:
@@ -702,7 +708,7 @@ class _DeviceDiagnosis:
                 f"'{short_name(name)}'" for name in outputs(replay.model) if name in replay.readout.fits
             )
             return (loss, message("diagnosis.device_unscaled", names=unscaled, kept=kept)) if unscaled else None
-        return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count)
+        return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count, **told)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []

@@ -180,13 +180,15 @@ def _tiles(samples: Sequence[ResultSample]) -> Iterator[tuple[Message, Result]]:
         ends = [(0, size) for size in shape]
     box = tuple(slice(*each) for each in ends)
     place = message("diagnosis.way_tile", where=", ".join(f"{first}:{last}" for first, last in ends))
+    # What should be the same in all samples is neither frozen nor old.
+    varies = any(not np.array_equal(each.right[box], samples[0].right[box]) for each in samples[1:])
     values = np.unique(np.concatenate([each.found[box].ravel() for each in samples]))
     if len(values) == 1 and values[0] == 0:
         yield message("diagnosis.way_tile_zero", place=place), _filler(box, 0.0)
     elif len(values) == 1:
         told = message("diagnosis.way_tile_value", place=place, value=float(values[0]))
         yield told, _filler(box, float(values[0]))
-    if len(samples) > 1 and all(np.array_equal(each.found[box], samples[0].found[box]) for each in samples[1:]):
+    if varies and all(np.array_equal(each.found[box], samples[0].found[box]) for each in samples[1:]):
         yield message("diagnosis.way_tile_frozen", place=place), _filler(box, samples[0].found[box])
     # What was left there is what the tile should have been in the sample before, or what it was.
     for which in (0, 1) if any(each.before for each in samples) else ():
