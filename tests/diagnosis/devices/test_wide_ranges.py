@@ -18,7 +18,7 @@ from roundoff.samples.sample_set import ArraySamples
 from roundoff.tensors.stored import ToolScale
 from tests.diagnosis.devices.devices import HeldDumps
 
-_WIDTHS = (40, 64, 64, 32, 12)
+_WIDTHS = (40, 64, 64, 32, 4)
 _TIMES = (4, 6, 10, 16)
 
 
