@@ -1,11 +1,19 @@
 """What a device computes with, seen from its values."""
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roundoff.diagnosis.devices.expectation import expect_rounded, grid_step, infer_arithmetic, kind_of
+from roundoff.diagnosis.devices.expectation import (
+    coarsest_step,
+    expect_rounded,
+    grid_step,
+    infer_arithmetic,
+    kind_of,
+)
 
 
 @given(st.floats(1e-4, 1e3), st.integers(0, 255), st.integers(0, 2**32 - 1))
@@ -40,6 +48,17 @@ def test_half_precision_alone_is_no_grid(seed: int, size: float) -> None:
 def test_too_few_values_tell_nothing() -> None:
     assert grid_step(np.array([0.0, 1.0, 2.0])) is None
     assert grid_step(np.zeros(100)) is None
+
+
+@given(st.floats(1e-4, 10), st.lists(st.integers(-128, 127).filter(bool), min_size=1, max_size=5))
+def test_few_codes_allow_no_coarser_step_than_their_common_divisor(scale: float, codes: list[int]) -> None:
+    values = np.asarray(codes, np.float32) * np.float32(scale)
+    assert coarsest_step(values) == pytest.approx(math.gcd(*codes) * scale, rel=1e-3)
+
+
+def test_what_is_zero_may_have_any_step_and_what_has_many_values_none() -> None:
+    assert coarsest_step(np.zeros(9, np.float32)) == np.inf
+    assert coarsest_step(np.random.default_rng(0).normal(size=500)) is None
 
 
 def test_kinds_of_float() -> None:

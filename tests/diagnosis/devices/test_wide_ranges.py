@@ -18,7 +18,7 @@ from roundoff.samples.sample_set import ArraySamples
 from roundoff.tensors.stored import ToolScale
 from tests.diagnosis.devices.devices import HeldDumps
 
-_WIDTHS = (40, 64, 64, 32, 12)
+_WIDTHS = (40, 64, 64, 32, 4)
 _TIMES = (4, 6, 10, 16)
 
 
@@ -77,14 +77,24 @@ def _run(
     return found
 
 
-def _diagnosed(seed: int, wide: str, times: float, *, told: bool, quiet: float = 1.0) -> Diagnosis:
+def _diagnosed(
+    seed: int, wide: str, times: float, *, told: bool, quiet: float = 1.0, threshold: float = 0.0, dead: str = ""
+) -> Diagnosis:
     weights, rng = _weights(seed), np.random.default_rng(seed + 1)
+    weights[-2][1][:] -= threshold
     seen = _run(weights, rng.normal(size=(64, _WIDTHS[0])).astype(np.float32))
     observed = {name: (min(0.0, float(each.min())), float(each.max())) for name, each in seen.items()}
     ranges = {name: (low * factor, high * factor) for name, (low, high) in observed.items()
-              for factor in (times if name == wide else 1,)}  # fmt: skip
+              for factor in (times if name == wide or (wide == "all" and name != "x") else 1,)}  # fmt: skip
     fed = (quiet * rng.normal(size=(1, _WIDTHS[0]))).astype(np.float32)
-    dumps = _Scaled([_run(weights, fed, ranges)])
+    if threshold:
+        # What a camera gives: codes already.
+        step = np.float32((ranges["x"][1] - ranges["x"][0]) / 255)
+        fed = np.asarray(np.rint(fed / step) * step, np.float32)
+    written = _run(weights, fed, ranges)
+    if threshold:
+        written = {name: each for name, each in written.items() if name not in ("fc0", "fc1", "fc2")}
+    dumps = _Scaled([{name: each * np.float32(name != dead) for name, each in written.items()}])
     scales = {
         name: ToolScale((high - low) / 255, low, high, observed[name]) for name, (low, high) in ranges.items()
     }
@@ -115,3 +125,21 @@ def test_healthy_twins(told: bool) -> None:
         for quiet in (1.0, 0.4):
             found = _diagnosed(seed, "", 1, told=told, quiet=quiet)
             assert found.findings == ()
+
+
+def test_all_ranges_too_wide_are_no_good_verdict() -> None:
+    found = _diagnosed(3, "all", 8, told=False)
+    assert found.kind == "not_enough_evidence"
+    assert found.findings == ()
+
+
+@pytest.mark.parametrize("quiet", [0.2, 0.4])
+def test_a_head_behind_what_is_silent_is_healthy(quiet: float) -> None:
+    """Its few values are those of its bias, far inside of the range of other samples."""
+    for seed in (5, 6, 7):
+        assert _diagnosed(seed, "", 1, told=False, quiet=quiet, threshold=2.5).findings == ()
+
+
+def test_a_head_that_is_dead_behind_lively_values_is_not() -> None:
+    found = _diagnosed(3, "", 1, told=False, dead="fc3")
+    assert [each.tensors for each in found.findings] == [("fc3",)]

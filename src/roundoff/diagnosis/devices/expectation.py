@@ -29,6 +29,8 @@ _MOST_LEVELS, _FINE_LEVELS = 1 << 12, 1 << 17
 _FEWEST_VALUES = 6
 # How far from a multiple of the step a value may be, in steps; float32 leaves a millionth.
 _OFF_GRID = 0.02
+# Two codes of 8 bits have no step in common but their own that they are less than a 255th of off.
+_APART = 0.003
 # Half precision moves values by this part of them; off by more than that part of a step, chance would do as well.
 _HALF_ROUNDOFF, _NO_CHANCE = 2.0**-11, 0.2
 _LOOKED_AT = 1 << 16
@@ -112,8 +114,9 @@ def coarsest_step(values: Array) -> float | None:
     gaps = np.diff(sizes, prepend=0.0)
     steps = float(gaps[gaps > sizes[-1] / _CODES / 4].min()) / np.arange(1, _CODES + 1)
     places = sizes[:, None] / steps
-    fitting = np.all(np.abs(places - np.rint(places)) <= _OFF_GRID, axis=0) & (places[-1] <= _CODES + _OFF_GRID)
-    return float(steps[fitting.argmax()]) if fitting.any() else None
+    off = np.where(places[-1] <= _CODES + _OFF_GRID, np.abs(places - np.rint(places)).max(axis=0), np.inf)
+    found = [float(steps[at]) for most in (_APART, _OFF_GRID) for at in np.flatnonzero(off <= most)[:1]]
+    return found[0] if found else None
 
 
 def _rounded_step(sizes: Array) -> float | None:
