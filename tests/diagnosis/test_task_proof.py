@@ -134,7 +134,8 @@ def test_there_are_as_many_labels_as_rows_unless_samples_were_cut() -> None:
         with pytest.raises(BadInput, match=f"There are {len(given)} labels for 8 rows"):
             accuracy_metric(given, samples).values(model)
     assert accuracy_metric(labels, samples, cut=True).values(model).tolist() == [1.0] * 8
-    data, options = arrays["x"][:12], {"target": "generic-int8", "labels": labels}
+    options: dict[str, Any] = {"target": "generic-int8", "labels": labels}
+    data = arrays["x"][:12]
     with pytest.raises(BadInput, match="There are 96 labels for 12 rows"):
         roundoff.diagnose(model.proto, data=data, **options)
     assert roundoff.diagnose(model.proto, data=arrays["x"], samples=12, **options).result.samples == 12
