@@ -102,7 +102,7 @@ def kept_by(quantized: QuantizedModel, data: Array, count: int) -> Array:
     """The first samples whose class is the same in both networks."""
     networks = quantized.float_model, switch_on(quantized.float_model, quantized.quantizers)
     ours, theirs = (classes(each.proto, data) for each in networks)
-    kept = data[ours == theirs][:count]
+    kept: Array = data[ours == theirs][:count]
     assert len(kept) == count
     return kept
 
