@@ -2,6 +2,7 @@
 
 import contextlib
 import csv
+import functools
 import io
 import json
 import os
@@ -123,6 +124,7 @@ def _computed_once() -> Iterator[None]:
 def _once(function: Callable[..., Any]) -> Callable[..., Any]:
     kept: dict[str, tuple[Any, list[tuple[Any, ...]]]] = {}
 
+    @functools.wraps(function)
     def call(**options: Any) -> Any:
         # A diagnosis that is going to repair goes on from what it has loaded.
         if options.get("explore"):
