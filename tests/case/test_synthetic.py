@@ -82,9 +82,8 @@ def test_a_planted_fault_is_shown_again(factor: float) -> None:
     case = case_of(net(), factor)
     before = measure(case, limits=UNLIMITED, progress=SILENT)
     found = find_synthetic(case, before, keep_data=False, seed=0, limits=UNLIMITED, progress=SILENT)
-    assert before.verdict == "local"
     assert found.confidence.reasons == ()
-    assert found.numbers.verdict == "local"
+    assert found.numbers.verdict == before.verdict
     assert found.confidence.tries <= 7
 
 
