@@ -17,12 +17,11 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import DeferredModel, drop_unused, save_model
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.config import write_json
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue
+from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue, keep_apart
 
 
 class Form(Protocol):

@@ -1,6 +1,6 @@
 """The steps of a quantization, the same for every flavour: configure, prepare, calibrate, save, convert."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -8,13 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from roundoff.core.files import regular_file
-from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.config import (
     ROOT,
     AmctConfig,
@@ -36,7 +34,16 @@ from roundoff.vendors.amct.observation import (
 from roundoff.vendors.amct.quantizers import balanced_model, weight_records
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.amct.simplified_config import read_simplified, simplified_document
-from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
+from roundoff.vendors.facade import (
+    AMCT_LOGGER,
+    CannotRun,
+    WrongValue,
+    a_flag,
+    a_path,
+    a_positive,
+    keep_apart,
+    layer_names,
+)
 
 Files = tuple[Path, ...]
 """The files of one model: one for ONNX; definition and weights for Caffe."""
@@ -108,27 +115,16 @@ class Flavour(Protocol):
         ...
 
 
-_KNOWN: Table[Callable[[], Flavour]] = Table("flavour")
+def flavour_of(files: Files) -> Flavour:
+    """The framework of a model, by its files."""
+    # Both are built on this module; that of ONNX watches sessions from here on.
+    if len(files) == 1:
+        from roundoff.vendors.amct.onnx import OnnxFlavour
 
+        return OnnxFlavour()
+    from roundoff.vendors.amct.caffe import CaffeFlavour
 
-def add_flavour(name: str, make: Callable[[], Flavour]) -> None:
-    """Let a framework take part from now on."""
-    _KNOWN[name] = make
-
-
-def get_flavour(name: str) -> Flavour:
-    """The framework of that name.
-
-    Raises:
-        CannotRun: Nobody brought it along.
-    """
-    if name not in _KNOWN:
-        what = english(
-            "Models of {capitalize} cannot be read and written by this version of roundoff.",
-            capitalize=name.capitalize(),
-        )
-        raise CannotRun(what, fix=english("convert the model to ONNX and use roundoff.vendors.amct.onnx"))
-    return _KNOWN[name]()
+    return CaffeFlavour()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
