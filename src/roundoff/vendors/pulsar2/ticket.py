@@ -49,9 +49,8 @@ from roundoff.messages.numbers import number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
-from roundoff.vendors.pulsar2.building import recipe
-from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2 import recipe
+from roundoff.vendors.pulsar2.build_files import AXMODEL, OPTIMIZED
 from roundoff.vendors.pulsar2.config import schema
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, resolve_config
@@ -69,7 +68,7 @@ from roundoff.vendors.pulsar2.config.schema import (
 from roundoff.vendors.pulsar2.datasets import CalibrationSet
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import read_entries, refuse_unknown
-from roundoff.vendors.pulsar2.tables import precision_table, target_of
+from roundoff.vendors.pulsar2.tables import Log, precision_table, target_of
 
 _CONTEXT = "build_context.json"
 

@@ -26,18 +26,8 @@ from roundoff.search.strategies.flow_charts import (
     ChartsFollowed,
     follow_charts,
 )
-from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
-from roundoff.vendors.pulsar2.building.files import CONTEXT
-from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.recipe import (
-    Analysis,
-    ConfigQuantizer,
-    PrecisionSettings,
-    analyze_precision,
-    located,
-    read_build_input,
-    sample_directory,
-)
+from roundoff.vendors.pulsar2.build import BuildOptions, BuildResult, build, check_complete
+from roundoff.vendors.pulsar2.build_files import CONTEXT
 from roundoff.vendors.pulsar2.config.document import to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
@@ -49,7 +39,16 @@ from roundoff.vendors.pulsar2.config.schema import (
 )
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import refuse_unknown, resolve_layers
-from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
+from roundoff.vendors.pulsar2.recipe import (
+    Analysis,
+    ConfigQuantizer,
+    PrecisionSettings,
+    analyze_precision,
+    located,
+    read_build_input,
+    sample_directory,
+)
+from roundoff.vendors.pulsar2.tables import NATURAL, Column, Log, render_table, target_of
 from roundoff.vendors.pulsar2.ticket import DECISIONS_NAME
 
 # Compiling and measuring for the flow charts.

@@ -29,7 +29,6 @@ from roundoff.samples.sample_set import open_samples
 from roundoff.search.judges import SignalJudge
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, arrange, resolve_config, unknown_entries
 from roundoff.vendors.pulsar2.config.document import ConfigProblem, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
@@ -47,7 +46,14 @@ from roundoff.vendors.pulsar2.datasets import dataset_problems, open_datasets
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import ResolvedLayers, read_entries, resolve_layers
 from roundoff.vendors.pulsar2.patches import edit_problems, edited_model
-from roundoff.vendors.pulsar2.tables import PrecisionRow, QuantConfigRow, quantized_type, target_of, vendor_dtype
+from roundoff.vendors.pulsar2.tables import (
+    Log,
+    PrecisionRow,
+    QuantConfigRow,
+    quantized_type,
+    target_of,
+    vendor_dtype,
+)
 
 _LISTED = 3
 
