@@ -41,19 +41,27 @@ Axes = tuple[int | str | None, ...]
 _HIGHEST_HINTED_RANK = 5
 
 
+def input_error(spec: InputSpec, what: str, /, *, fix: str, **gaps: Any) -> BadInput:
+    """The error for something that does not fit an input.
+
+    Args:
+        spec: The input; ``name`` and ``describe`` in the text are its own.
+        what: The text, with gaps.
+        fix: What to do.
+        gaps: What goes into the others.
+    """
+    return BadInput(english(what, name=spec.name, describe=spec.describe(), **gaps), fix=fix)
+
+
 def mismatch(where: str, spec: InputSpec, got: str, *, why: str = "", fix: str) -> BadInput:
     """The error for values that do not fit: file, input, expected and got."""
-    reason = f"; {why}" if why else ""
-    return BadInput(
-        english(
-            "{where} does not fit the input {name!r}: expected {describe}, got {got}{reason}.",
-            where=where,
-            name=spec.name,
-            describe=spec.describe(),
-            got=got,
-            reason=reason,
-        ),
+    return input_error(
+        spec,
+        "{where} does not fit the input {name!r}: expected {describe}, got {got}{reason}.",
         fix=fix,
+        where=where,
+        got=got,
+        reason=f"; {why}" if why else "",
     )
 
 
@@ -165,20 +173,17 @@ def check_symbols(shapes: Iterable[tuple[InputSpec, Shape]], *, where: str) -> N
                 continue
             known, owner = bound.setdefault(axis, (size, spec.name))
             if known != size:
-                raise BadInput(
-                    english(
-                        "{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
-                        "{name!r} (expected {describe}, got {shape}).",
-                        where=where,
-                        axis=axis,
-                        known=known,
-                        owner=owner,
-                        size=size,
-                        name=spec.name,
-                        describe=spec.describe(),
-                        shape=list(shape),
-                    ),
+                raise input_error(
+                    spec,
+                    "{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
+                    "{name!r} (expected {describe}, got {shape}).",
                     fix=english("give all inputs of a sample the same size of {axis!r}", axis=axis),
+                    where=where,
+                    axis=axis,
+                    known=known,
+                    owner=owner,
+                    size=size,
+                    shape=list(shape),
                 )
 
 
@@ -210,12 +215,9 @@ def input_dtype(spec: InputSpec) -> DType:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in _NUMBERS + "c":
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}, a type that samples cannot be read for.",
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, a type that samples cannot be read for.",
             fix=english("give the model a numeric input, for example by cutting it after its first cast"),
         )
     return dtype

@@ -11,6 +11,7 @@ from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
+from roundoff.samples.arrays import input_error
 from roundoff.samples.files import IMAGE_SUFFIXES, Kind, Listing, is_metadata, kind_of, list_folder
 from roundoff.samples.options import SampleFormat
 from roundoff.samples.stored import find_named
@@ -42,17 +43,14 @@ def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | N
         folder = owners[spec.name]
         if folder is None:
             wanted = FileNames().stem(spec.name)
-            raise BadInput(
-                english(
-                    "{source} has no folder for the input {name!r}: expected {wanted}/ with {describe}, "
-                    "found {shown}.",
-                    source=shown(source),
-                    name=spec.name,
-                    wanted=wanted,
-                    describe=spec.describe(),
-                    shown=", ".join(map(shown, folders)),
-                ),
+            raise input_error(
+                spec,
+                "{source} has no folder for the input {name!r}: expected {wanted}/ with {describe}, "
+                "found {shown}.",
                 fix=english("name its folder {wanted}, or give every input with --data NAME=PATH", wanted=wanted),
+                source=shown(source),
+                wanted=wanted,
+                shown=", ".join(map(shown, folders)),
             )
         of[spec.name] = source / folder
     with reading(source, what=english("The folder")):
@@ -159,14 +157,11 @@ def _row(line: str, inputs: Sequence[InputSpec], *, where: str) -> tuple[str, ..
         return tuple(words)
     missing = next((spec for spec in inputs if spec.name not in owners), None)
     if missing is not None:
-        raise BadInput(
-            english(
-                "{where} has no file for the input {name!r}: expected {describe}.",
-                where=where,
-                name=missing.name,
-                describe=missing.describe(),
-            ),
+        raise input_error(
+            missing,
+            "{where} has no file for the input {name!r}: expected {describe}.",
             fix=english("name every file or none: {name}:PATH", name=missing.name),
+            where=where,
         )
     files = dict(named)
     return tuple(files[spec.name] for spec in inputs)
@@ -186,15 +181,12 @@ def _check_exist(base: Path, files: Sequence[str], inputs: Sequence[InputSpec], 
         with reading(base / file, what=english("{where}: the file", where=where)):
             found = (base / file).is_file()
         if not found:
-            raise BadInput(
-                english(
-                    "{where}: {base} is not a file; the input {name!r} expects {describe}.",
-                    where=where,
-                    base=shown(base / file),
-                    name=spec.name,
-                    describe=spec.describe(),
-                ),
+            raise input_error(
+                spec,
+                "{where}: {base} is not a file; the input {name!r} expects {describe}.",
                 fix=english("write paths relative to the list file, without labels behind them"),
+                where=where,
+                base=shown(base / file),
             )
 
 
@@ -276,12 +268,9 @@ def _check_names(source: Mapping[str, Path], inputs: Sequence[InputSpec]) -> Non
             raise BadInput(english("The model has no input {name!r}.", name=name), fix=nearest(name, names))
     for spec in inputs:
         if spec.name not in source:
-            raise BadInput(
-                english(
-                    "There are no samples for the input {name!r}: expected {describe}.",
-                    name=spec.name,
-                    describe=spec.describe(),
-                ),
+            raise input_error(
+                spec,
+                "There are no samples for the input {name!r}: expected {describe}.",
                 fix=english("add --data {name}=PATH", name=spec.name),
             )
 
@@ -337,15 +326,12 @@ def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> SampleC
 def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> SampleColumn:
     if not listing.files:
         beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
-        raise BadInput(
-            english(
-                "{folder} holds no sample files{beside}, but the input {name!r} needs some: expected {describe}.",
-                folder=shown(listing.folder),
-                beside=beside,
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "{folder} holds no sample files{beside}, but the input {name!r} needs some: expected {describe}.",
             fix=english("put samples there: {known}", known=_KNOWN),
+            folder=shown(listing.folder),
+            beside=beside,
         )
     if wanted == "list":
         raise BadInput(

@@ -18,7 +18,7 @@ from roundoff.messages.message import english
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
-from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.arrays import check_symbols, input_dtype, input_error, matches, mismatch
 from roundoff.samples.columns import Paired, SampleColumn, pair
 from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder, unpack
 from roundoff.samples.images import decode
@@ -197,16 +197,12 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
     if color is not ColorSpace.AutoColorSpace and (color is ColorSpace.GRAY) != (channels == 1):
-        what = english(
+        raise input_error(
+            spec,
             "The input {name!r} takes {describe}: {channels} channel(s) are not {name2}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("set tensor_format to {which}", which="GRAY" if channels == 1 else english("RGB or BGR")),
             channels=channels,
             name2=color.name,
-        )
-        raise BadInput(
-            what,
-            fix=english("set tensor_format to {which}", which="GRAY" if channels == 1 else english("RGB or BGR")),
         )
     steps = InputProcessing(
         source_layout="NHWC",
@@ -230,26 +226,25 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
 def _picture_size(spec: InputSpec, *, last: bool) -> tuple[int, int, int]:
     axes = spec.shape or ()
     if len(axes) != 4 or input_dtype(spec).kind not in "fu":
-        what = english(
-            "The input {name!r} takes {describe}, which is no picture.", name=spec.name, describe=spec.describe()
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, which is no picture.",
+            fix=english("give its data as Numpy, Binary or NumpyObject"),
         )
-        raise BadInput(what, fix=english("give its data as Numpy, Binary or NumpyObject"))
     batch, height, width, channels = axes if last else (axes[0], axes[2], axes[3], axes[1])
     if not (isinstance(height, int) and isinstance(width, int) and isinstance(channels, int)):
-        what = english(
+        raise input_error(
+            spec,
             "The size to which pictures are resized is not known: {name!r} takes {describe}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name),
         )
-        raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
     if channels not in _CHANNELS:
-        what = english(
+        raise input_error(
+            spec,
             "The input {name!r} takes {describe}, with {channels} channels; pictures have 1 or 3.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("set tensor_layout to where the channels are, or give Numpy data"),
             channels=channels,
         )
-        raise BadInput(what, fix=english("set tensor_layout to where the channels are, or give Numpy data"))
     if isinstance(batch, int) and batch != 1:
         what = english(
             "The input {name!r} takes batches of {batch}; a picture is a batch of one.",
@@ -455,12 +450,11 @@ def _called(unpacked: Mapping[str, str]) -> Iterator[None]:
 def _calibration(settings: InputSettings) -> InputQuantConfig:
     if settings.calibration is None:
         spec = settings.spec
-        what = english(
+        raise input_error(
+            spec,
             "No calibration data is configured for the input {name!r}, which takes {describe}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("add an entry to quant.input_configs, or one for DEFAULT"),
         )
-        raise BadInput(what, fix=english("add an entry to quant.input_configs, or one for DEFAULT"))
     return settings.calibration
 
 

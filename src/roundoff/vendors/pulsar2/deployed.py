@@ -13,6 +13,7 @@ from roundoff.graph.nodes import by_dtype, rename_captured
 from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
+from roundoff.samples.arrays import input_error
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, ResolvedConfig
 from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, OutputProcessor
@@ -297,12 +298,11 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
     if processing.packed_format or processing.slicing or processing.padding:
         sizes = [axis if isinstance(axis, int) else 0 for axis in axes]
         if 0 in sizes[1:]:
-            what = english(
+            raise input_error(
+                spec,
                 "The input {name!r} takes {describe}; what it is fed cannot be of free size.",
-                name=spec.name,
-                describe=spec.describe(),
+                fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name),
             )
-            raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
         found = processing.source_shape((1, *sizes[1:]))
         if min(found) < 1:
             what = english(

@@ -24,6 +24,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.messages.message import english
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import Session, open_session
+from roundoff.samples.arrays import input_error
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.tables import target_of
 
@@ -251,14 +252,13 @@ def read_input(path: Path, spec: InputSpec, *, batch: int = 1) -> list[Array]:
         found = (
             english("found {there}", there=", ".join(there[:5])) if there else english("there are no .bin files")
         )
-        what = english(
+        raise input_error(
+            spec,
             "There is no file for the input {name!r} ({describe}): expected {path}; {found}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("write it there, or add --random_input"),
             path=shown(path),
             found=found,
         )
-        raise BadInput(what, fix=english("write it there, or add --random_input"))
     try:
         with reading(path, what=english("The input file")):
             held = stat_file(path)
@@ -292,13 +292,12 @@ def _shape(spec: InputSpec, count: int, *, where: str) -> tuple[int, ...]:
     axes = spec.shape
     free = [place for place, axis in enumerate(axes or ()) if not isinstance(axis, int)]
     if axes is None or len(free) > 1:
-        what = english(
+        raise input_error(
+            spec,
             "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
+            fix=english("fix the shapes of the model's inputs"),
             where=where,
-            name=spec.name,
-            describe=spec.describe(),
         )
-        raise BadInput(what, fix=english("fix the shapes of the model's inputs"))
     fixed = math.prod(axis for axis in axes if isinstance(axis, int))
     size = count // fixed if fixed else 0
     return tuple(axis if isinstance(axis, int) else size for axis in axes)
