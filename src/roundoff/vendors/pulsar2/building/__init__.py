@@ -4,4 +4,6 @@ import sys
 
 from roundoff.vendors.pulsar2 import build, tables
 
+__all__ = ["build", "tables"]
+
 sys.modules.update({f"{__name__}.build": build, f"{__name__}.log": tables})
