@@ -113,10 +113,8 @@ def refuse_leaks(
     leaks = find_leaks(members, secrets_of(texts, paths), ours="\n".join(known), models=models)
     if leaks:
         raise BadInput(
-            english(
-                "The bundle was not written, it would give away {leaks}{value}",
-                leaks=leaks[0],
-                value=english(" and {number} more.", number=len(leaks) - 1) if len(leaks) > 1 else ".",
-            ),
+            "The bundle was not written, it would give away {leaks}{value}",
             fix=english("rename it in the model, or send the bundle without --confidential"),
+            leaks=leaks[0],
+            value=english(" and {number} more.", number=len(leaks) - 1) if len(leaks) > 1 else ".",
         )

@@ -50,7 +50,7 @@ def input_error(spec: InputSpec, what: str, /, *, fix: str, **gaps: Any) -> BadI
         fix: What to do.
         gaps: What goes into the others.
     """
-    return BadInput(english(what, name=spec.name, describe=spec.describe(), **gaps), fix=fix)
+    return BadInput(what, fix=fix, name=spec.name, describe=spec.describe(), **gaps)
 
 
 def mismatch(where: str, spec: InputSpec, got: str, *, why: str = "", fix: str) -> BadInput:
@@ -417,15 +417,11 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
     if isinstance(given, Mapping):
         for name in given:
             if name not in names:
-                raise BadInput(
-                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), names)
-                )
+                raise BadInput("The model has no input {name!r}.", fix=nearest(str(name), names), name=name)
         missing = [name for name in names if name not in given]
         if missing:
             fix = english("give an array for each of {names}", names=", ".join(map(repr, names)))
-            raise BadInput(
-                english("{what} has nothing for the input {missing!r}.", what=what, missing=missing[0]), fix=fix
-            )
+            raise BadInput("{what} has nothing for the input {missing!r}.", fix=fix, what=what, missing=missing[0])
         return given
     if len(names) == 1:
         return {names[0]: given}
@@ -433,13 +429,11 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
         return dict(zip(names, given, strict=True))
     listed = ", ".join(map(repr, names))
     raise BadInput(
-        english(
-            "{what} is one array, but the model has {count} inputs: {listed}.",
-            what=what,
-            count=len(names),
-            listed=listed,
-        ),
+        "{what} is one array, but the model has {count} inputs: {listed}.",
         fix=english("give a dictionary with an array for each of them"),
+        what=what,
+        count=len(names),
+        listed=listed,
     )
 
 
@@ -451,8 +445,7 @@ def _stored(given: Any, spec: InputSpec, where: str) -> StoredArray:
     except (TypeError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         raise BadInput(
-            english("{where} is no array: {text}.", where=where, text=text),
-            fix=english("give numpy arrays of numbers"),
+            "{where} is no array: {text}.", fix=english("give numpy arrays of numbers"), where=where, text=text
         ) from error
     if array.dtype.kind not in "biufc":
         what = english(

@@ -324,16 +324,14 @@ def _check_numbers(spec: InputSpec, options: ImageOptions, *, channels: int) -> 
     for name, value in (("mean", options.mean), ("std", options.std)):
         if isinstance(value, tuple) and len(value) not in (1, channels):
             raise BadInput(
-                english(
-                    "The {name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
-                    name=name,
-                    count=len(value),
-                    name2=spec.name,
-                    channels=channels,
-                ),
+                "The {name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
                 fix=english(
                     "give --{name} one number, or {channels} separated by commas", name=name, channels=channels
                 ),
+                name=name,
+                count=len(value),
+                name2=spec.name,
+                channels=channels,
             )
     if input_dtype(spec).kind == "f":
         return

@@ -265,20 +265,16 @@ def member_of(names: Sequence[str], spec: InputSpec, inputs: Sequence[InputSpec]
             listed=listed,
         )
     if stems.count(found) > 1:
-        raise BadInput(
-            english("{where} holds the member {found!r} more than once.", where=where, found=found), fix=_RESAVE
-        )
+        raise BadInput("{where} holds the member {found!r} more than once.", fix=_RESAVE, where=where, found=found)
     taken = [f"{owner}{_SUFFIX}" for owner in owners.values()]
     extra = [name for name in names if name not in taken]
     if extra:
         expected = ", ".join(repr(one.name) for one in inputs)
         raise BadInput(
-            english(
-                "{where} has a member {suffix!r}, which is no input of the model ({expected}).",
-                where=where,
-                suffix=extra[0].removesuffix(_SUFFIX),
-                expected=expected,
-            ),
+            "{where} has a member {suffix!r}, which is no input of the model ({expected}).",
             fix=english("save an archive with the inputs alone"),
+            where=where,
+            suffix=extra[0].removesuffix(_SUFFIX),
+            expected=expected,
         )
     return found + _SUFFIX

@@ -148,9 +148,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not name or not shape or min(shape) < 1:
-        raise WrongValue(
-            english("{text!r} is no name and shape.", text=text), fix=english("write input:1,3,224,224")
-        )
+        raise WrongValue("{text!r} is no name and shape.", fix=english("write input:1,3,224,224"), text=text)
     return name.strip(), shape
 
 

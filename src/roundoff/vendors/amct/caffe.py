@@ -297,13 +297,11 @@ class CaffeFlavour(Flavour):
             raise WrongValue(what, fix=english("remove it"))
         for layer, settings in config.enabled.items():
             if settings.balance is not None:
-                what = english(
+                raise WrongValue(
                     "{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe.",
+                    fix=english("remove it; 'roundoff transform smooth' does the like on ONNX models"),
                     name=name,
                     layer=layer,
-                )
-                raise WrongValue(
-                    what, fix=english("remove it; 'roundoff transform smooth' does the like on ONNX models")
                 )
             if settings.activation.bits != DEFAULT_BITS:
                 what = english(

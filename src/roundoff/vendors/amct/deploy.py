@@ -403,8 +403,7 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     quantizers_of(model, layers, records)
     if form not in FAKE_QUANT_FORMS:
         raise WrongValue(
-            english("There is no fake-quant model of the form {form!r}.", form=form),
-            fix=english("choose qdq or chain"),
+            "There is no fake-quant model of the form {form!r}.", fix=english("choose qdq or chain"), form=form
         )
     with replacing(chosen(which, results.files[:1], results.files[1:]), model):
         if which != "Deploy":

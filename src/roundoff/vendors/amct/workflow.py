@@ -237,13 +237,11 @@ def _check_tensors(config: AmctConfig, model: Model) -> None:
     for each in config.tensors:
         node = nodes.get(each.layer)
         if node is None or node.op_type not in TENSOR_TYPES or each.input >= len(node.input):
-            what = english(
+            raise WrongValue(
                 "tensor_quantize names input {input} of {layer!r}, which cannot be quantized.",
+                fix=english("name an input of {tensor_types}", tensor_types=" or ".join(TENSOR_TYPES)),
                 input=each.input,
                 layer=each.layer,
-            )
-            raise WrongValue(
-                what, fix=english("name an input of {tensor_types}", tensor_types=" or ".join(TENSOR_TYPES))
             )
 
 
@@ -339,15 +337,12 @@ def complete_records(
                 " {batches} of {batch_num} batches were run.", batches=observer.batches, batch_num=config.batch_num
             )
         )
-        what = english(
+        raise CannotRun(
             "{record_file} has no scale_d of {missing!r}: calibration was not finished.{seen}",
+            fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
             record_file=record_file,
             missing=missing[0],
             seen=seen,
-        )
-        raise CannotRun(
-            what,
-            fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
         )
     for name in sorted(set(records) - set(wanted)):
         AMCT_LOGGER.warning(
@@ -376,8 +371,7 @@ def convert(flavour: Flavour, files: Files, record_file: Path) -> RecordedModel:
     }
     if not records:
         raise WrongValue(
-            english("{record_file} holds no record.", record_file=record_file),
-            fix=english("give the record of this model"),
+            "{record_file} holds no record.", fix=english("give the record of this model"), record_file=record_file
         )
     model = balanced_model(prepared.model, layers, factors)
     return RecordedModel(model, find_layers(model, prepared.origins) if factors else layers, records)

@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
 from roundoff.errors import BadInput
 from roundoff.measure.verdicts import load_profile
@@ -45,12 +46,19 @@ class Refused(BadInput):
         what: What failed, in the vendor's words where scripts look for them.
         code: The vendor's exit code.
         fix: What to do about it.
+        gaps: What goes into the gaps of `what`.
     """
 
     def __init__(
-        self, what: str, /, *, code: Code, fix: str = "see 'roundoff ascend compare -h' for what goes together"
+        self,
+        what: str,
+        /,
+        *,
+        code: Code,
+        fix: str = "see 'roundoff ascend compare -h' for what goes together",
+        **gaps: Any,
     ) -> None:
-        super().__init__(what, fix=fix)
+        super().__init__(what, fix=fix, **gaps)
         self.exit_code = int(code)
 
 

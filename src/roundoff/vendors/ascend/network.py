@@ -575,15 +575,14 @@ def compare_files(
     """
     left, right = (_read(path) for path in (mine, golden))
     if left.shape != right.shape:
-        what = english(
+        raise Refused(
             "My output shape {shape} in '{mine}' does not match the ground truth shape {shape2} in '{golden}'.",
+            code=Code.SHAPE,
+            fix=english("give arrays of one shape, or use 'roundoff compare', which aligns"),
             shape=left.shape,
             mine=mine,
             shape2=right.shape,
             golden=golden,
-        )
-        raise Refused(
-            what, code=Code.SHAPE, fix=english("give arrays of one shape, or use 'roundoff compare', which aligns")
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
     case = ComparedTensors(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
@@ -615,9 +614,7 @@ def _read(path: Path) -> Array:
         return as_values(mapped)
     except Unreadable as error:
         raise Refused(
-            english("{path} cannot be read: {problem}.", path=path, problem=error.problem),
-            code=Code.DATA,
-            fix=error.fix,
+            "{path} cannot be read: {problem}.", code=Code.DATA, fix=error.fix, path=path, problem=error.problem
         ) from error
     except ValueError as error:
         what = english("{path} cannot be read: {error}.", path=path, error=error)

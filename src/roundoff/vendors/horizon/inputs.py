@@ -108,8 +108,7 @@ def one_metric(metric: Any) -> str:
     names = metric_names(metric)
     if len(names) > 1:
         raise WrongValue(
-            english("Several metrics were given: {names}.", names=", ".join(names)),
-            fix=english("give one of them"),
+            "Several metrics were given: {names}.", fix=english("give one of them"), names=", ".join(names)
         )
     return names[0]
 
@@ -464,9 +463,7 @@ class _Arrays:
         known = [spec.name for spec in inputs]
         for name in arrays:
             if name not in known:
-                raise WrongValue(
-                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), known)
-                )
+                raise WrongValue("The model has no input {name!r}.", fix=nearest(str(name), known), name=name)
         missing = [name for name in known if name not in arrays]
         if missing:
             raise WrongValue(
@@ -539,12 +536,11 @@ def open_calibrated(model_or_file: Any, calibrated_data: Any) -> CalibratedModel
     quantized = _quantized(model_or_file)
     if not quantized.quantizers:
         raise WrongValue(
-            english(
-                "{path} has no calibration nodes: nothing in it is quantized.", path=quantized.float_model.path
-            ),
+            "{path} has no calibration nodes: nothing in it is quantized.",
             fix=english(
                 "give the *_calibrated_model.onnx of the conversion, or a model with QuantizeLinear nodes"
             ),
+            path=quantized.float_model.path,
         )
     if calibrated_data is None:
         raise WrongType(english("calibrated_data is missing."), fix=english("give the folder of calibration data"))

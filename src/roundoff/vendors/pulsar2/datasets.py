@@ -84,8 +84,7 @@ class ObjectFiles:
         found = self._held[1]
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
             raise BadInput(
-                english("{where} does not hold a dictionary of arrays by the names of inputs.", where=where),
-                fix=fix,
+                "{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix, where=where
             )
         if spec.name not in found:
             what = english(
@@ -390,12 +389,10 @@ def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
         what = "\n".join(f"  {error.what}" for error in errors)
         fix = "; ".join(dict.fromkeys(error.fix for error in errors))
         raise BadInput(
-            english(
-                "The calibration data of {count} {count:input|inputs} cannot be used:\n{what}",
-                count=len(errors),
-                what=what,
-            ),
+            "The calibration data of {count} {count:input|inputs} cannot be used:\n{what}",
             fix=fix,
+            count=len(errors),
+            what=what,
         )
     return made
 
@@ -490,17 +487,14 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
     with reading(Path(given), what=english("The calibration data")):
         source = next((path for path in candidates if path.exists()), None)
     if source is None:
-        what = english(
-            "The calibration data of {input_name!r} does not exist: {given}.",
-            input_name=input_name,
-            given=shown(given),
-        )
         raise BadInput(
-            what,
+            "The calibration data of {input_name!r} does not exist: {given}.",
             fix=english(
                 "give the path of an archive ({archive_suffixes}) or of a folder",
                 archive_suffixes=", ".join(ARCHIVE_SUFFIXES),
             ),
+            input_name=input_name,
+            given=shown(given),
         )
     return source
 
@@ -515,14 +509,12 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
     where = english("The calibration data of {name!r}", name=settings.spec.name)
     if not listing.files:
         beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
-        what = english(
+        raise BadInput(
             "{where}, {calibration_dataset}, holds no sample files{beside}.",
+            fix=english("put {name} files there ({suffixes})", name=kind.name, suffixes=", ".join(suffixes)),
             where=where,
             calibration_dataset=calibration.calibration_dataset,
             beside=beside,
-        )
-        raise BadInput(
-            what, fix=english("put {name} files there ({suffixes})", name=kind.name, suffixes=", ".join(suffixes))
         )
     strange = [file for file in listing.files if not file.lower().endswith(suffixes)]
     if strange:

@@ -305,13 +305,11 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
             )
         found = processing.source_shape((1, *sizes[1:]))
         if min(found) < 1:
-            what = english(
+            raise BadInput(
                 "padding and slicing leave the input {name!r} nothing to receive: {found}.",
+                fix=english("give less padding than it takes, {describe}", describe=spec.describe()),
                 name=spec.name,
                 found=list(found),
-            )
-            raise BadInput(
-                what, fix=english("give less padding than it takes, {describe}", describe=spec.describe())
             )
         return found if axes[0] == 1 else (axes[0], *found[1:])
     order: tuple[int, ...] = (0, 1, 2, 3)

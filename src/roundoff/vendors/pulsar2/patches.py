@@ -78,14 +78,12 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
     content = read(value)
     if content is None:
         raise BadInput(
-            english(
-                "{where}: {name!r} takes {words}, not {value!r:.60}.",
-                where=where,
-                name=name,
-                words=words,
-                value=value,
-            ),
+            "{where}: {name!r} takes {words}, not {value!r:.60}.",
             fix=english("give {words}", words=words),
+            where=where,
+            name=name,
+            words=words,
+            value=value,
         )
     return make_attribute(name, content, attr_type=kind)
 
@@ -221,9 +219,7 @@ def _npy(path: Path) -> Array:
                 path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
             )
     except Unreadable as error:
-        raise BadInput(
-            english("{path} {problem}.", path=shown(path), problem=error.problem), fix=error.fix
-        ) from error
+        raise BadInput("{path} {problem}.", fix=error.fix, path=shown(path), problem=error.problem) from error
 
 
 def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None) -> tuple[Model, tuple[str, ...]]:

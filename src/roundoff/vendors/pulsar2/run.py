@@ -66,14 +66,12 @@ def refuse_foreign(model: Model) -> None:
     """
     for node in model.proto.graph.node:
         if node.domain not in STANDARD_DOMAINS and node.op_type.startswith(_FOREIGN):
-            what = english(
+            raise BadInput(
                 "{path} holds the vendor's operator {op_type} ({name}), which only its tool runs.",
+                fix=english("give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'"),
                 path=model.path,
                 op_type=node.op_type,
                 name=node.name,
-            )
-            raise BadInput(
-                what, fix=english("give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'")
             )
 
 
@@ -281,8 +279,7 @@ def read_input(path: Path, spec: InputSpec, *, batch: int = 1) -> list[Array]:
             values = map_array(path, offset=0, dtype=dtype, shape=(batch, *shape))
     except Unreadable as error:
         raise BadInput(
-            english("{path} {problem}.", path=shown(path), problem=error.problem),
-            fix=english("give a regular file"),
+            "{path} {problem}.", fix=english("give a regular file"), path=shown(path), problem=error.problem
         ) from error
     return [np.asarray(values[index], dtype.newbyteorder("=")) for index in range(batch)]
 
@@ -406,8 +403,7 @@ def run_model(settings: RunSettings, say: Callable[[str], None] = lambda _: None
     """
     if settings.batch_size < 0:
         raise BadInput(
-            english("A batch_size of {batch_size} is none.", batch_size=settings.batch_size),
-            fix=english("give 0 or more"),
+            "A batch_size of {batch_size} is none.", fix=english("give 0 or more"), batch_size=settings.batch_size
         )
     cases = read_cases(settings.list_file)
     engine, notes = _engine(settings)
