@@ -494,7 +494,7 @@ def _in_layout(
     from roundoff.core.document import json_text
     from roundoff.tensors import ascend_dump
     from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
-    from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
+    from roundoff.vendors.ascend.layouts import Conversion, convert_dumps
 
     if to not in (None, "npy"):
         what = english("--format writes .npy files, not {to}.", to=to)

@@ -93,11 +93,10 @@ _MODULES = {
     "diagnosis": ("diagnose", "compare"),
     "studies": (
         "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples",
-        "audit", "check-io", "check-calibration",
+        "audit", "check-io", "check-calibration", "self-check",
     ),
     "quantization": ("quantize", "transform", "tune", "export-settings", "targets"),
-    "runs": ("report", "diff", "gate", "explain", "serve", "mcp"),
-    "cases": ("reproduce", "bundle"),
+    "runs": ("report", "diff", "gate", "explain", "serve", "mcp", "reproduce", "bundle"),
     "tensors": ("dump", "convert"),
     "project": ("init",),
 }  # fmt: skip

@@ -206,8 +206,8 @@ def _convert(found: argparse.Namespace, terminal: Terminal) -> int:
     """Turn dumps into .npy or .bin files."""
     notes: Notes = found.notes
     from roundoff.vendors.ascend.algorithms import own_conversions
-    from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
+    from roundoff.vendors.ascend.layouts import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.scenarios import check_conversion
 
     files = check_conversion(found, warn=notes.warn)
