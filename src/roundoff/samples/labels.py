@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy
 from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_csv
@@ -96,15 +96,12 @@ def labels_counted(path: Path) -> int | None:
 def _stored_labels(path: Path) -> Array:
     with reading(path, what=english("The labels")):
         try:
-            header = read_header(path)
+            found = map_npy(path)
         except Unreadable as error:
             raise BadInput(
                 english("{path} cannot be read as a .npy file: {error}.", path=path, error=error.problem),
                 fix=english("save it with numpy.save"),
             ) from error
-        found = map_array(
-            path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
     if found.dtype.kind not in "iu":
         what = english(
             "{path} holds {dtype} of shape {shape}; labels are whole numbers.",

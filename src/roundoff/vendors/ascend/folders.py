@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy, read_header
 from roundoff.core.tensors import Array, as_values, why_refused
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import element_type
@@ -379,11 +379,7 @@ class _GoldenFile(Tensor):
 
     @cached_property
     def values(self) -> Array:
-        header = read_header(self.path)
-        mapped = map_array(
-            self.path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
-        return as_values(mapped)
+        return as_values(map_npy(self.path))
 
     @property
     def dtype(self) -> str:

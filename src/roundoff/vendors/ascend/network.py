@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy
 from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
@@ -607,11 +607,7 @@ def _read(path: Path) -> Array:
             return np.loadtxt(path, dtype=np.float32)
         if path.suffix != ".npy":
             return _of_dump(path)
-        header = read_header(path)
-        mapped = map_array(
-            path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
-        return as_values(mapped)
+        return as_values(map_npy(path))
     except Unreadable as error:
         raise Refused(
             "{path} cannot be read: {problem}.", code=Code.DATA, fix=error.fix, path=path, problem=error.problem

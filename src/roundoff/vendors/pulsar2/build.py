@@ -39,7 +39,7 @@ from roundoff.vendors.pulsar2.build_files import (
     snapshot,
 )
 from roundoff.vendors.pulsar2.config.checks import not_applicable
-from roundoff.vendors.pulsar2.config.document import to_document
+from roundoff.vendors.pulsar2.config.document import located, to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
 from roundoff.vendors.pulsar2.layer_configs import (
     ResolvedLayers,
@@ -55,13 +55,11 @@ from roundoff.vendors.pulsar2.recipe import (
     ConfigQuantizer,
     PrecisionSettings,
     analyze_precision,
-    located,
     read_build_input,
     sample_directory,
 )
 from roundoff.vendors.pulsar2.tables import (
     TABLE_LEVELS,
-    LayerConfigRow,
     Log,
     OutlierTableRow,
     layer_config_table,
@@ -145,11 +143,7 @@ def tell_configuration(log: Log, config: BuildConfig, material: BuildInput, tree
             )
         )
     log.table(quant_config_table(material.rows(tree.named), width=log.width))
-    rows = [
-        LayerConfigRow(name, precision)
-        for entry in config.quant.layer_configs
-        for name, precision in asked_for(entry)
-    ]
+    rows = [row for entry in config.quant.layer_configs for row in asked_for(entry)]
     if rows:
         log.table(layer_config_table(rows, width=log.width))
     log.tell(f"Transformer optimize level: {config.quant.transformer_opt_level}")

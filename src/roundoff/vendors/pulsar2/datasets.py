@@ -25,7 +25,7 @@ from roundoff.samples.images import decode
 from roundoff.samples.stored import intact, open_npy
 from roundoff.tensors.pickled import read_pickled
 from roundoff.vendors.pulsar2.config.checks import InputSettings, ResolvedConfig
-from roundoff.vendors.pulsar2.config.document import ConfigProblem, Place, problem_of
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, Place, located, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -483,10 +483,8 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
             given=given,
         )
         raise BadInput(what, fix=english("fetch it, and give the path of the archive or folder"))
-    candidates = [Path(given), *([base / given] if base is not None else [])]
-    with reading(Path(given), what=english("The calibration data")):
-        source = next((path for path in candidates if path.exists()), None)
-    if source is None:
+    source = located(given, base, what=english("The calibration data"))
+    if not source.exists():
         raise BadInput(
             "The calibration data of {input_name!r} does not exist: {given}.",
             fix=english(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.files import reading
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
@@ -30,7 +29,7 @@ from roundoff.search.judges import SignalJudge
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, arrange, resolve_config, unknown_entries
-from roundoff.vendors.pulsar2.config.document import ConfigProblem, parse_input_shapes, problem_of
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, located, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -123,13 +122,6 @@ def read_build_input(config: BuildConfig, folder: Path, *, base: Path | None, lo
         log.alert(english("not taken for samples: {names}", names=", ".join(samples.skipped[:_LISTED])))
     log.tell(f"{counted(len(samples.names), 'File(s)').removesuffix('s')} Loaded.")
     return BuildInput(model, samples, settled, samples.folders)
-
-
-def located(given: str, base: Path | None) -> Path:
-    """A path of the configuration: from the current folder, else from that of the configuration."""
-    here = Path(given)
-    with reading(here, what=english("The path")):
-        return base / given if base is not None and not here.exists() and (base / given).exists() else here
 
 
 def sample_directory(folder: Path, model: Model) -> Samples:

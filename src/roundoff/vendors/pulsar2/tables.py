@@ -144,14 +144,6 @@ class QuantConfigRow:
     std: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LayerConfigRow:
-    """One entry of layer_configs: a layer, an op type or a sub-graph, and the precision asked for."""
-
-    name: str
-    precision: str
-
-
 def quant_config_table(rows: Iterable[QuantConfigRow], *, width: int = NATURAL) -> str:
     """The Quant Config Table; numbers are those of float32, in full."""
     cells = (
@@ -164,10 +156,9 @@ def quant_config_table(rows: Iterable[QuantConfigRow], *, width: int = NATURAL) 
     return render_table("Quant Config Table", _QUANT_COLUMNS, cells, width=width)
 
 
-def layer_config_table(rows: Iterable[LayerConfigRow], *, width: int = NATURAL) -> str:
-    """The Layer Config Table."""
-    cells = ((row.name, row.precision) for row in rows)
-    return render_table("Layer Config Table", _LAYER_COLUMNS, cells, width=width)
+def layer_config_table(rows: Iterable[tuple[str, str]], *, width: int = NATURAL) -> str:
+    """The Layer Config Table: layers, op types and sub-graphs, each with the precision asked for."""
+    return render_table("Layer Config Table", _LAYER_COLUMNS, rows, width=width)
 
 
 def _numbers(values: Sequence[float]) -> str:

@@ -28,7 +28,7 @@ from roundoff.search.strategies.flow_charts import (
 )
 from roundoff.vendors.pulsar2.build import BuildOptions, BuildResult, build, check_complete
 from roundoff.vendors.pulsar2.build_files import CONTEXT
-from roundoff.vendors.pulsar2.config.document import to_json
+from roundoff.vendors.pulsar2.config.document import located, to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
@@ -44,7 +44,6 @@ from roundoff.vendors.pulsar2.recipe import (
     ConfigQuantizer,
     PrecisionSettings,
     analyze_precision,
-    located,
     read_build_input,
     sample_directory,
 )
