@@ -197,8 +197,7 @@ def one_of(**given: Any) -> None:
     (one, first), (other, second) = given.items()
     if first is not None and second is not None:
         raise BadInput(
-            english("Both --{one} and --{other} were given.", one=one, other=other),
-            fix=english("leave one of them out"),
+            "Both --{one} and --{other} were given.", fix=english("leave one of them out"), one=one, other=other
         )
 
 

@@ -80,9 +80,7 @@ def chosen_format(path: Path, asked: str | None) -> str:
     if asked is None:
         if known is None:
             fix = english("end it in {filter}, or say --format", filter=", ".join(filter(None, _ENDINGS)))
-            raise BadInput(
-                english("-o {path}: no report ends in {suffix}.", path=path, suffix=path.suffix), fix=fix
-            )
+            raise BadInput("-o {path}: no report ends in {suffix}.", fix=fix, path=path, suffix=path.suffix)
         return known[0]
     if known is not None and path.suffix and asked not in known:
         fix = english("leave out --format, or end the file in {usual_ending}", usual_ending=_usual_ending(asked))

@@ -66,8 +66,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     missing = [flag for flag in _DATA_FLAGS if flag not in given]
     if given and missing:
         raise BadInput(
-            english("--{missing} is missing.", missing=missing[0]),
-            fix=english("give it beside --{given}", given=given[0]),
+            "--{missing} is missing.", fix=english("give it beside --{given}", given=given[0]), missing=missing[0]
         )
     results = results_of(args.save_path)
     with ScratchFolder() as folder:
@@ -189,8 +188,7 @@ def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
     prototxt, caffemodel = caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
     if caffemodel is None:
         raise BadInput(
-            english("{prototxt} has no .caffemodel beside it.", prototxt=prototxt),
-            fix=english("name it with --weights"),
+            "{prototxt} has no .caffemodel beside it.", fix=english("name it with --weights"), prototxt=prototxt
         )
     return flavour_of((prototxt, caffemodel)), (prototxt, caffemodel)
 

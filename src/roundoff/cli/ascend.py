@@ -94,9 +94,7 @@ def _check_paths(*paths: Path) -> None:
     for path in paths:
         if not path.exists():
             raise Refused(
-                english('The path "{path}" does not exist.', path=path),
-                code=Code.PATH,
-                fix=english("check the path"),
+                'The path "{path}" does not exist.', code=Code.PATH, fix=english("check the path"), path=path
             )
 
 

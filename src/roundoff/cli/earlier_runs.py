@@ -95,15 +95,13 @@ class CommandRun:
         if self.document.command[1] == "compare":
             if not is_model(options.reference) or is_model(options.candidate):
                 raise BadInput(
-                    english(
-                        "The run compared {reference} with {candidate}; what a device should compute is only "
-                        "known where the reference is a model, and the candidate a dump.",
-                        reference=options.reference,
-                        candidate=options.candidate,
-                    ),
+                    "The run compared {reference} with {candidate}; what a device should compute is only "
+                    "known where the reference is a model, and the candidate a dump.",
                     fix=english(
                         "run roundoff diagnose MODEL --data SAMPLES --dumps DIR -o RUN, and reproduce that"
                     ),
+                    reference=options.reference,
+                    candidate=options.candidate,
                 )
             dump_format = options.candidate_format or options.format
             options = _unquantized(

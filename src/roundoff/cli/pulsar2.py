@@ -61,9 +61,7 @@ def _run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _member(kind: type[_Member], name: str, what: str) -> _Member:
     if name not in kind.__members__:
-        raise BadInput(
-            english("There is no {what} {name!r}.", what=what, name=name), fix=nearest(name, kind.__members__)
-        )
+        raise BadInput("There is no {what} {name!r}.", fix=nearest(name, kind.__members__), what=what, name=name)
     return kind[name]
 
 

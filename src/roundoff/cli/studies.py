@@ -589,9 +589,7 @@ def _shapes(given: list[str]) -> dict[Any, tuple[int, ...]]:
     try:
         return {stage: shape(text) for stage, text in _by_stage("--shape", given).items()}
     except argparse.ArgumentTypeError as error:
-        raise BadInput(
-            english("--shape: {error}.", error=error), fix=english("write it as 1x3x224x224")
-        ) from error
+        raise BadInput("--shape: {error}.", fix=english("write it as 1x3x224x224"), error=error) from error
 
 
 def _by_stage(option: str, given: list[str]) -> dict[Any, str]:

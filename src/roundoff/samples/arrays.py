@@ -294,13 +294,13 @@ class GivenSamples:
 
     Args:
         label: Where they come from, for people.
-        count: How many there are.
+        names: What they are called; how many there are where they go by their numbers.
         feed: Gives the inputs of one of them.
     """
 
-    def __init__(self, label: str, count: int, feed: Callable[[int], dict[str, Array]]) -> None:
+    def __init__(self, label: str, names: Sequence[str] | int, feed: Callable[[int], dict[str, Array]]) -> None:
         self.label = label
-        self.names = tuple(map(str, range(count)))
+        self.names = tuple(map(str, range(names)) if isinstance(names, int) else names)
         self.skipped: tuple[str, ...] = ()
         self._feed = feed
 

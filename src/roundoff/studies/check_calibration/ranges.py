@@ -512,14 +512,11 @@ def observed_tensors(model: Model, settings: CalibrationCheckSettings) -> Observ
         if each.kind == "activation" and each.fixed_range is None
     }
     if not specs:
-        what = english(
+        raise BadInput(
             "No range of {path} depends on samples when it is quantized for {name}.",
+            fix=english("see 'roundoff targets {name}', or choose another --target", name=settings.target.name),
             path=model.path,
             name=settings.target.name,
-        )
-        raise BadInput(
-            what,
-            fix=english("see 'roundoff targets {name}', or choose another --target", name=settings.target.name),
         )
     options = options_of(chosen, settings.options)
     ordered = dict(reversed(specs.items()))

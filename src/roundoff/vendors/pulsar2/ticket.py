@@ -49,6 +49,7 @@ from roundoff.messages.numbers import number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
+from roundoff.samples.arrays import GivenSamples
 from roundoff.vendors.pulsar2 import recipe
 from roundoff.vendors.pulsar2.build_files import AXMODEL, AXMODEL_JSON, CHART, CONTEXT, OPTIMIZED, TABLE
 from roundoff.vendors.pulsar2.config import schema
@@ -196,11 +197,17 @@ MODEL, OUTPUT, ANALYSIS_DATA = "model/float.onnx", "out", "data/analysis"
 """Where things are in a ticket, and where a build of it goes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SyntheticSamples:
-    """Samples of which nothing can be recognised; each is made when it is asked for.
+def synthetic_samples(
+    samples: Samples,
+    renamed: Mapping[str, str],
+    ready: Mapping[int, Mapping[str, Array]],
+    *,
+    seed: int,
+    keep: bool,
+) -> GivenSamples:
+    """Samples of which nothing can be recognised, numbered; each is made when it is asked for.
 
-    Attributes:
+    Args:
         samples: The originals.
         renamed: New names of inputs.
         ready: Samples that are made already, by their places.
@@ -208,31 +215,16 @@ class SyntheticSamples:
         keep: Only inputs are renamed, values stay.
     """
 
-    samples: Samples
-    renamed: Mapping[str, str]
-    ready: Mapping[int, Mapping[str, Array]]
-    seed: int
-    keep: bool
-
-    @property
-    def label(self) -> str:
-        """Says nothing of where they come from."""
-        return "samples"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Numbered."""
-        return tuple(f"sample_{number}" for number in range(len(self.samples.names)))
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """The value of every input in one sample."""
-        if index in self.ready:
-            return self.ready[index]
-        random = np.random.default_rng((self.seed, index))
+    def feed(index: int) -> dict[str, Array]:
+        if index in ready:
+            return dict(ready[index])
+        random = np.random.default_rng((seed, index))
         return {
-            self.renamed[name]: np.asarray(values) if self.keep else sample_like(np.asarray(values), random)
-            for name, values in self.samples.feed(index).items()
+            renamed[name]: np.asarray(values) if keep else sample_like(np.asarray(values), random)
+            for name, values in samples.feed(index).items()
         }
+
+    return GivenSamples("samples", [f"sample_{number}" for number in range(len(samples.names))], feed)
 
 
 def analysis_places(samples: CaseSamples) -> dict[str, Array]:
@@ -498,7 +490,7 @@ class BuildExtras:
         ready = {} if self.config.quant.input_sample_dir else dict(zip(
             chosen.indices, found.case.case.samples.feeds, strict=True
         ))  # fmt: skip
-        samples = SyntheticSamples(
+        samples = synthetic_samples(
             self.material.samples,
             found.case.tensors,
             ready,

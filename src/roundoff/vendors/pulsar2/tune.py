@@ -12,12 +12,12 @@ from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, write_text
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import english, listed
 from roundoff.quantize.planning.view import FusedUnit
 from roundoff.run.capture import Samples
+from roundoff.run.evaluators import Subset
 from roundoff.search.strategies.flow_charts import (
     ChartDecision,
     ChartGoal,
@@ -80,27 +80,6 @@ def tuned_config(config: QuantConfig, settings: ChartSettings) -> QuantConfig:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first of some samples, alone."""
-
-    samples: Samples
-
-    @property
-    def label(self) -> str:
-        """Where it comes from."""
-        return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its name."""
-        return self.samples.names[:1]
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """Its values."""
-        return self.samples.feed(index)
-
-
 class ModelTrials:
     """Trials of a real model.
 
@@ -139,7 +118,7 @@ class ModelTrials:
 
     @cached_property
     def _one(self) -> ConfigQuantizer:
-        return self._quantizing(_First(self._samples))
+        return self._quantizing(Subset(self._samples, (0,)))
 
     def _quantizing(self, samples: Samples) -> ConfigQuantizer:
         optimize = not self._config.onnx_opt.disable_onnx_optimization
