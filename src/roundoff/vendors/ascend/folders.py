@@ -19,7 +19,7 @@ from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, res
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
 from roundoff.tensors.ascend_dump.source import Slice, device_shape, expected_slices, map_tensor, merge
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, why_unread
 from roundoff.vendors.ascend.rules import Warn, names_quantization
 
 _GOLDEN = re.compile(r"(?P<op>.+\.[0-9]+)\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)", re.DOTALL)
@@ -364,9 +364,8 @@ def _read(path: Path) -> Dump:
     try:
         return read_dump(path)
     except (Unreadable, OSError) as error:
-        reason = error.problem if isinstance(error, Unreadable) else error.strerror
         raise NotCompared(
-            english("{name} cannot be read: {reason}.", name=path.name, reason=reason), code=Code.DATA
+            english("{name} cannot be read: {reason}.", name=path.name, reason=why_unread(error)), code=Code.DATA
         ) from error
 
 
@@ -392,9 +391,9 @@ def _golden(found: FoundFile) -> Loaded:
     try:
         header = read_header(found.path)
     except (Unreadable, OSError) as error:
-        reason = error.problem if isinstance(error, Unreadable) else error.strerror
         raise NotCompared(
-            english("{name} cannot be read: {reason}.", name=found.path.name, reason=reason), code=Code.DATA
+            english("{name} cannot be read: {reason}.", name=found.path.name, reason=why_unread(error)),
+            code=Code.DATA,
         ) from error
     if refused := why_refused(header.dtype):
         raise NotCompared(

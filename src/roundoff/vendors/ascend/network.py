@@ -25,7 +25,7 @@ from roundoff.vendors.ascend.counterparts import (
     writer_of,
 )
 from roundoff.vendors.ascend.dump_rules import operator_of
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest, why_unread
 from roundoff.vendors.ascend.folders import (
     Folder,
     FoundFile,
@@ -189,8 +189,7 @@ def _compare_tensor(
             unscaled=operator.name if error.code is Code.UNSUPPORTED else "",
         )
     except (Unreadable, OSError) as error:
-        problem = error.problem if isinstance(error, Unreadable) else error.strerror
-        reason = f"[{operator.name}] {name} cannot be read: {problem}."
+        reason = f"[{operator.name}] {name} cannot be read: {why_unread(error)}."
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     release_pages(tensor.values)  # read again where they are compared as they lie in the file
@@ -539,8 +538,7 @@ def _compare(
             plain = restore(left, way_back(mine))
             left, right = plain.array, _in_order(restore(right, way_back(golden)), plain.axes)
     except (Unreadable, OSError) as error:
-        problem = error.problem if isinstance(error, Unreadable) else error.strerror
-        reason = f"[{twin.op}] {name} cannot be read: {problem}."
+        reason = f"[{twin.op}] {name} cannot be read: {why_unread(error)}."
         job.warn(reason)
         return replace(row, reason=reason)
     if left.size != right.size:
