@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, Limits, QuantizeOptions, names_in, one_of, public, words_in
+from roundoff.api.call import Call, Limits, TargetOptions, names_in, one_of, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -58,12 +58,6 @@ if TYPE_CHECKING:
 
 
 _STATISTICS_NAME = "calibration.npz"
-
-
-class TargetOptions(QuantizeOptions, total=False):
-    """The chip, how to quantize for it, and what the model is fed."""
-
-    target: Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -530,12 +524,6 @@ class TransformOutcome(Outcome[TransformReport]):
         return f"{self.stem}_fake_quant_model.onnx"
 
 
-class TransformOptions(QuantizeOptions, total=False):
-    """The chip, and what the model is fed."""
-
-    target: Any
-
-
 @public
 def transform(
     model: ModelLike,
@@ -546,7 +534,7 @@ def transform(
     test: DataLike = None,
     labels: LabelsLike = None,
     evaluator: EvaluatorLike | None = None,
-    **options: Unpack[TransformOptions],
+    **options: Unpack[TargetOptions],
 ) -> TransformOutcome:
     """Change a model so that it quantizes better, and prove that it does.
 
@@ -562,7 +550,7 @@ def transform(
     """
     from roundoff.studies.transform.study import try_steps
 
-    call = Call("transform", options, TransformOptions)
+    call = Call("transform", options, TargetOptions)
     one_of(labels=labels, evaluator=evaluator)
     check_target(call)
     asked = _steps(steps, option, names_in(nodes))

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, DataOptions, Limits, QuantizeOptions, one_of, public, words_in
+from roundoff.api.call import Call, DataOptions, Limits, TargetOptions, one_of, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -49,12 +49,6 @@ if TYPE_CHECKING:
     from roundoff.search.strategies.strategy import Strategy
     from roundoff.search.tune import TuneData, TuneSettings
     from roundoff.vendors.dialects.settings import ToolSettings
-
-
-class TuneOptions(QuantizeOptions, total=False):
-    """The chip, where the search begins, and what the model is fed."""
-
-    target: Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -162,7 +156,7 @@ def tune(
     dask: str | None = None,
     on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
     tell: Callable[[str], None] | None = None,
-    **options: Unpack[TuneOptions],
+    **options: Unpack[TargetOptions],
 ) -> TuneOutcome:
     """Search for the cheapest quantized model that meets an accuracy goal.
 
@@ -202,7 +196,7 @@ def tune(
         evaluator, labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local, time, max_trials,
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
-    call = Call("tune", options, TuneOptions)
+    call = Call("tune", options, TargetOptions)
     _check(call, asked, dialect, output, resume=resume, force=force)
     settings = _settings(call, asked)
     given = open_model(model)

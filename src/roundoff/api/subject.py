@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from roundoff.api.call import Call, QuantizeOptions, words_in
+from roundoff.api.call import Call, TargetOptions, words_in
 from roundoff.api.inputs import (
     GivenModel,
     ModelLike,
@@ -44,11 +44,10 @@ _ENCODINGS = ".encodings"
 _HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
 
 
-class SubjectOptions(QuantizeOptions, total=False):
+class SubjectOptions(TargetOptions, total=False):
     """A model that was quantized before, or the chip to quantize it for; and what it is fed."""
 
     quantized: QuantizedLike
-    target: Any
 
 
 @dataclass(frozen=True, slots=True)
