@@ -226,13 +226,11 @@ class Tensor:
         about: What the header says of it.
         path: The file it lies in.
         slices: All slices of the operator, when there are several.
-        problem: Why it cannot be read; empty when it can.
     """
 
-    def __init__(self, about: DumpTensor, path: Path, *, slices: Sequence[Slice] = (), problem: str = "") -> None:
+    def __init__(self, about: DumpTensor, path: Path, *, slices: Sequence[Slice] = ()) -> None:
         self.about = about
         self.path = path
-        self.problem = problem
         self._slices = slices
 
     @cached_property
