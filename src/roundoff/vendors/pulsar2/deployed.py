@@ -9,7 +9,7 @@ import numpy as np
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.nodes import by_dtype, rename_captured
+from roundoff.graph.nodes import by_dtype, opset_of, rename_captured
 from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
@@ -262,7 +262,7 @@ def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
         )
         processing = replace(processing, source_layout=processing.model_layout)
     axes = _source_axes(processing, spec)
-    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), _opset(proto), spec.name)
+    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), opset_of(proto), spec.name)
     processing_steps(processing, [axis if isinstance(axis, int) else 0 for axis in axes], steps)
     if processing.dtype == spec.dtype and not steps.nodes:
         return False
@@ -370,7 +370,7 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
         notes.append(
             english("{name}: output_dtype U8 is left out: this output has no 8-bit codes here", name=name)
         )
-    steps = Steps(_free(proto.graph, f"{name}/given"), _opset(proto), codes or inner)
+    steps = Steps(_free(proto.graph, f"{name}/given"), opset_of(proto), codes or inner)
     if perm and perm != tuple(range(len(perm))):
         steps.add("Transpose", perm=list(perm))
     elif codes is not None:
@@ -422,8 +422,3 @@ def _free(graph: Any, wanted: str) -> str:
     while any(name.startswith(wanted) for name in taken):
         wanted += "_"
     return wanted
-
-
-def _opset(proto: Any) -> int:
-    versions = {entry.domain: entry.version for entry in proto.opset_import}
-    return int(versions.get("", versions.get("ai.onnx", 1)))
