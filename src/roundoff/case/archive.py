@@ -190,7 +190,7 @@ def manifest_of(members: Mapping[str, bytes]) -> bytes:
         name: {"size_bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
         for name, content in sorted(members.items())
     }
-    return (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode()
+    return json_bytes(entries)
 
 
 def zip_bytes(members: Mapping[str, bytes], *, manifest: bool = True) -> bytes:
