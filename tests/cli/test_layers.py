@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,9 @@ from onnx import helper, numpy_helper
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from roundoff.demo import load_split, model_path
-from roundoff.graph.insertion import insert_quantizers
+from roundoff.demo import load_split
+from tests.cli.inspecting import MODEL, Run, save_quantized
 from tests.models import conv_net, save, value, wrapped
-from tests.quantized import with_scale_times
-from tests.studies.layers.support import demo_network
-
-Run = Callable[..., tuple[int, str, str]]
-MODEL = str(model_path())
 
 
 @pytest.fixture
@@ -29,9 +23,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     np.save("images.npy", load_split("calibration")[0][:12])
-    quantized, _ = demo_network()
-    spoilt = with_scale_times(quantized, ["block3/relu"], 0.2)
-    onnx.save(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto, "quantized.onnx")
+    save_quantized(Path("quantized.onnx"))
 
     def call(
         *words: str, quantized: str | None = "quantized.onnx", model: str | None = MODEL
