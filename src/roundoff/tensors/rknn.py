@@ -15,14 +15,13 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.names import natural_key, shown
-from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import Message, english, message
 from roundoff.tensors import npy
 from roundoff.tensors.folders import CERTAIN, suffix_of, walk_files, without_suffix
 from roundoff.tensors.sources import ANY_RUN, NAME_LIST, RunSelection
-from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, ToolWeights, resolve_content
+from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, resolve_content
 
 ANALYSIS = "error_analysis.txt"
 _ROLES = {
@@ -34,8 +33,7 @@ _ROLES = {
 _JUDGED = ("runtime", "simulator", "golden")
 _SCALES = ".quantization.cfg"
 _GOLDEN = "golden"
-_WEIGHTS = ToolWeights(QuantSpec(bits=8, signed=True, symmetric=False, axis=0))
-"""Measured on its simulator: the range of each channel, with zero in it."""
+_TARGET = "rknn"
 _RUNGS = ("golden", "simulator", "runtime")
 
 
@@ -78,7 +76,7 @@ def open(  # noqa: A001 - every format has an `open`
         },
         runs=(chosen, *(role for role in known if role != chosen)) if len(known) > 1 else (),
         scales=_scales(path),
-        weights=_WEIGHTS,
+        target=_TARGET,
         rungs={name: functools.partial(open, path, run=RunSelection(name)) for name in _RUNGS if name in known},
         remarks=lambda: [remark for each in snapshots for remark in each.remarks()],
     )

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -360,6 +360,10 @@ class FusedUnit:
         return self.steps[0] in PATTERNS
 
 
+RESIDUAL = "residual"
+"""The step of a fusion that adds another tensor to what was computed, before anything is rounded."""
+
+
 def find_units(view: GraphView, target: Target) -> tuple[FusedUnit, ...]:
     """Group the nodes that work on values into units, in order of their first nodes.
 
@@ -452,6 +456,10 @@ class _UnitFinder:
             return
         node, place = self._view.by_name[readers[0].node], readers[0].input
         others = [(i, name) for i, name in enumerate(node.inputs) if i != place and name]
+        if operation == RESIDUAL:
+            if node.operation == "Add" and self._comes_before(others, unit):
+                yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=unit.bias)
+            return
         if node.operation != operation or not all(self._view.is_constant(name) for _, name in others):
             return
         bias = unit.bias
@@ -461,6 +469,15 @@ class _UnitFinder:
                 return
             bias = Consumer(node.name, others[0][0])
         yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=bias)
+
+    def _comes_before(self, others: Sequence[tuple[int, str]], unit: FusedUnit) -> bool:
+        """Whether what is added to the result of a unit is another live tensor that was computed before."""
+        tensors = [name for _, name in others]
+        live = [name for name in tensors if self._view.is_float(name) and not self._view.is_constant(name)]
+        computed = [self._view.producers[name].place for name in live if name in self._view.producers]
+        shape = self._view.shape(unit.last.outputs[0])
+        alike = shape is not None and all(self._view.shape(name) == shape for name in live)
+        return len(live) == 1 and len(tensors) == 1 and alike and all(at < unit.last.place for at in computed)
 
     def _is_bias(self, product: NodeView, tensor: str) -> bool:
         """Whether a constant has one element for each column of the weight behind a MatMul."""

@@ -1,15 +1,19 @@
-"""Other forms of layers: a bias of zeros where a correction can go, and matrices as rows of blocks."""
+"""Other forms of layers: a bias of zeros, matrices as rows of blocks, what toolchains make of sums and means."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.graph.block_weights import split_weights
-from roundoff.graph.draft import Assembly, CannotFold, Draft
+from roundoff.graph.draft import Assembly, CannotFold, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.nodes import attribute
 from roundoff.graph.preparation.affine import linear_layer
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import tensor_dtype
 from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
@@ -95,3 +99,86 @@ def block_weights(job: TransformJob) -> Transformed:
     model, taken = split_weights(job.model, size, job.nodes)
     text = message("quantize.blocks_of", size=size)
     return StepOutcome(model, tuple(Participation(name, "layer", text) for name in taken), ())
+
+
+@transform("fold_skip")
+def fold_skip(job: TransformJob) -> Transformed:
+    """Take a sum of a convolution and its own input into the weights, as some toolchains do."""
+    draft = Draft(job.model)
+    taken = []
+    for node in draft.of_type("Conv"):
+        if job.nodes and node.name not in job.nodes:
+            continue
+        total = draft.only_reader(node.output[0])
+        if total is None or total.op_type != "Add" or set(total.input) != {node.output[0], node.input[0]}:
+            continue
+        with suppress(CannotFold):
+            values = _with_identity(draft, node)
+            change_constants(draft, [(node, _WEIGHT, values)], dtype_of=node.input[_WEIGHT])
+            result = total.output[0]
+            draft.remove(total, into=node.name)
+            draft.rename_output(node, 0, result)
+            taken.append(Participation(node.name, "layer", message("quantize.skip_folded", node=total.name)))
+    return StepOutcome(draft.finish() if taken else job.model, tuple(taken), ())
+
+
+def _with_identity(draft: Draft, node: Any) -> Array:
+    """The weights of a convolution that adds its own input to what it computes.
+
+    Raises:
+        CannotFold: Inputs and outputs are not in the same places.
+    """
+    if node.input[_WEIGHT] not in draft.constants:
+        raise CannotFold
+    weights = draft.constants.value(node.input[_WEIGHT]).astype(np.float64)
+    kernel, rank = weights.shape[2:], weights.ndim - 2
+    groups = int(attribute(node, "group", 1))
+    dilations = attribute(node, "dilations", None) or [1] * rank
+    same = [reach * (size - 1) // 2 for size, reach in zip(kernel, dilations, strict=True)]
+    pads = list(attribute(node, "pads", None) or [0] * 2 * rank)
+    centred = all(size % 2 for size in kernel) and pads == same * 2
+    strides = attribute(node, "strides", None) or [1] * rank
+    kept = attribute(node, "auto_pad", "NOTSET") == "NOTSET" and set(strides) <= {1}
+    if not centred or not kept or weights.shape[0] != weights.shape[1] * groups:
+        raise CannotFold
+    own = np.arange(len(weights))
+    weights[(own, own % weights.shape[1], *(size // 2 for size in kernel))] += 1.0
+    return np.asarray(weights)
+
+
+@transform("split_global_pool")
+def split_global_pool(job: TransformJob) -> Transformed:
+    """Write means of pictures as two convolutions, of quarters and then of these four, as some toolchains do."""
+    draft = Draft(job.model)
+    sizes = {value.name: value.shape for value in values(job.model)}
+    found = {}
+    for node in draft.of_type("GlobalAveragePool"):
+        shape = sizes.get(node.input[0]) or ()
+        even = len(shape) == _PICTURE and all(isinstance(size, int) for size in shape[1:])
+        if even and not any(size % 2 for size in shape[2:]) and (not job.nodes or node.name in job.nodes):
+            found[node.name] = shape
+    if not found:
+        return StepOutcome(job.model, (), ())
+    graph = Assembly(job.model)
+    for tensor in job.model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    for node in job.model.proto.graph.node:
+        if node.name not in found:
+            graph.copy_node(node)
+            continue
+        _, channels, height, width = found[node.name]
+        halves = graph.free_tensor(f"{node.output[0]}_2conv0")
+        steps = ((node.input[0], halves, (height // 2, width // 2)), (halves, node.output[0], (2, 2)))
+        for place, (read, written, window) in enumerate(steps):
+            part = np.full((channels, 1, *window), 1 / np.sqrt(height * width), np.float32)
+            weight = graph.add_constant(part, f"{node.name}_2conv{place}_weight")
+            form = {"group": channels, "kernel_shape": window, "strides": window}
+            name = node.name if place else f"{node.name}_2conv0"
+            graph.add_node("Conv", [read, weight], written, name=name, attributes=form)
+    graph.proto.graph.value_info.extend(job.model.proto.graph.value_info)
+    text = message("quantize.pool_split")
+    taken = tuple(Participation(name, "layer", text) for name in found)
+    return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
+
+
+_PICTURE = 4

@@ -231,6 +231,8 @@ class Machine:
         try:
             kernel, by_table = self._kernel(step, operands)
             results = kernel(self._call(step, operands))
+            if node.op_type in self.context.arithmetic.narrow:
+                results = [each.narrow() if isinstance(each, Result) else each for each in results]
         except NotInteger as refusal:
             why = refusal.why
         except _UNFIT as error:
