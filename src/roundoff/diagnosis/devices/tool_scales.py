@@ -33,6 +33,7 @@ from roundoff.tensors.ranges import on_grid
 from roundoff.tensors.stored import ToolScale, scales_of, target_of
 
 _LAYERS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (1,), "MatMul": (0, 1)}
+_SUMS = frozenset({"Add", "Sub"})
 _FUSED = 2
 """An activation and a sum are computed in one with what is in front of them."""
 _FEWEST = 0.25
@@ -73,8 +74,14 @@ def expected_by_scales(
     floats = [name for name in readout.pairs if name not in fed]
     if len(coded.keys() - fed) < _FEWEST * len(floats):
         return None
-    activations = _activations(folded, coded)
-    quantizers = (*_with_copies(activations, folded, target), *_weights(folded, target, coded))
+    activations = [
+        _rounded_as(each, coded[each.tensor].scale.scale, target) for each in _activations(folded, coded)
+    ]
+    quantizers = (
+        *_with_copies(activations, folded, target),
+        *_weights(folded, target, coded),
+        *_addends(folded, target, coded),
+    )
     return QuantizedModel(folded, (*quantizers, *_biases(folded, quantizers)))
 
 
@@ -169,6 +176,33 @@ def codes_of(scale: ToolScale) -> tuple[QuantSpec, QuantParams]:
     return spec, QuantParams(np.asarray(scale.scale, np.float32), np.asarray(zero, np.int64))
 
 
+def _rounded_as(quantizer: Quantizer, scale: float, target: Target) -> Quantizer:
+    """A quantizer that rounds what has no codes yet, such as inputs, as the target does."""
+    rounding = target.activations[target.activation].rounding
+    params = quantizer.params
+    if rounding == "half_away" and float(params.scale) > scale:
+        # The tool's scale has more digits than float32: one that is rounded up takes halves for less than that.
+        params = replace(params, scale=np.nextafter(params.scale, np.float32(0)))
+    return replace(quantizer, params=params, spec=replace(quantizer.spec, rounding=rounding))
+
+
+def _addends(model: Model, target: Target, coded: Collection[str]) -> Iterator[Quantizer]:
+    """Constants that are added to codes, where the tool brings each operand of a sum to codes of its own."""
+    if not target.arithmetic.narrow.intersection(_SUMS):
+        return
+    view, spec = GraphView(model), target.activations[target.activation]
+    for node in view.nodes:
+        places = [place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name)]
+        if node.operation not in _SUMS or len(places) != 1 or node.inputs[1 - places[0]] not in coded:
+            continue
+        name = node.inputs[places[0]]
+        values = view.weights[name]
+        # Constants have codes with a sign also where nothing is negative.
+        own = replace(spec, symmetric_scale="max_code")
+        params = parameters_from_range(float(values.min()), float(values.max()), own)
+        yield Quantizer(f"tool:{node.name}:{name}", name, "weight", own, params, (Consumer(node.name, places[0]),))
+
+
 def _with_copies(quantizers: Sequence[Quantizer], model: Model, target: Target) -> Iterator[Quantizer]:
     """Quantizers, and those of operands that the tool rounds again in another way."""
     spec, weights = target.live_operand, Weights(model)
@@ -215,14 +249,23 @@ def _biases(model: Model, quantizers: Sequence[Quantizer]) -> Iterator[Quantizer
     """Biases of layers: whole numbers of the product of both scales."""
     weights = Weights(model)
     read_by = {reader: each for each in quantizers for reader in each.consumers}
-    for node in model.proto.graph.node:
+    behind = consumers(model.proto.graph.node)
+    nodes = {node.name: node for node in model.proto.graph.node}
+    for node in nodes.values():
         source, weight = (read_by.get(Consumer(node.name, place)) for place in (0, 1))
-        name = node.input[2] if node.op_type in _LAYERS and len(node.input) > 2 else ""
-        if source is None or weight is None or name not in weights or weight.kind != "weight":
+        if node.op_type not in _LAYERS or source is None or weight is None or weight.kind != "weight":
+            continue
+        reader = Consumer(node.name, 2)
+        # A product without a bias has it in an Add behind it.
+        after = behind[node.output[0]] if node.op_type == "MatMul" else ()
+        if len(after) == 1 and nodes[after[0].node].op_type == "Add" and after[0] not in read_by:
+            reader = Consumer(after[0].node, 1 - after[0].input)
+        name = nodes[reader.node].input[reader.input] if reader.input < len(nodes[reader.node].input) else ""
+        if name not in weights or reader in read_by:
             continue
         scale = np.asarray(source.params.scale * weight.params.scale, np.float32)
-        if weights[name].shape != (scale.shape or weights[name].shape):
+        if scale.ndim and weights[name].shape != scale.shape:
             continue
         spec = QuantSpec(bits=32, signed=True, symmetric=True, axis=0 if scale.ndim else None)
         params = QuantParams(scale, np.zeros(scale.shape, np.int64))
-        yield Quantizer(f"tool:{node.name}:{name}", name, "bias", spec, params, (Consumer(node.name, 2),))
+        yield Quantizer(f"tool:{node.name}:{name}", name, "bias", spec, params, (reader,))

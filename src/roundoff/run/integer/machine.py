@@ -231,7 +231,9 @@ class Machine:
         try:
             kernel, by_table = self._kernel(step, operands)
             results = kernel(self._call(step, operands))
-            if node.op_type in self.context.arithmetic.narrow:
+            # A bias that is added to wide sums is a part of them.
+            sums = any(isinstance(each.value, Wide) for each in operands if each is not None)
+            if node.op_type in self.context.arithmetic.narrow and not sums:
                 results = [each.narrow() if isinstance(each, Result) else each for each in results]
         except NotInteger as refusal:
             why = refusal.why
