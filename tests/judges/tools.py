@@ -92,7 +92,7 @@ def run_tool(tool: str, job: Mapping[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     paper = folder / "job.json"
     paper.write_text(json.dumps(job), encoding="utf-8")
-    run_python(python, [str(WORKERS / f"{tool}.py"), str(paper.resolve())], folder)
+    run_python(python, [str(WORKERS / f"run_{tool}.py"), str(paper.resolve())], folder)
 
 
 def run_python(python: Path, words: Sequence[str], folder: Path) -> str:

@@ -101,8 +101,9 @@ class Target:
         needs: Op type to what its nodes must fulfil to have an integer version, e.g. ``constant_weight``.
         fusions: Sequences of op types computed as one, the tensors between them never existing. Each entry is
             an op type, several with ``|`` between, or the name of a pattern of several nodes; ``residual`` is an
-            Add of what was computed so far and of another tensor, which was computed before.
+            Add of what was computed so far and of another tensor.
         rewrites: Transforms that its toolchain does to every network, by name.
+        possible_rewrites: Transforms that it does by rules that are not known; its dumps tell where.
         pass_through: Op types whose output has the scale of its input.
         shared_scale: Op types whose inputs and output share one scale.
         shared_scale_decides: Who decides the precision of tensors that share a scale: the strongest wish for any
@@ -136,6 +137,7 @@ class Target:
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fusions: tuple[tuple[str, ...], ...] = ()
     rewrites: tuple[str, ...] = ()
+    possible_rewrites: tuple[str, ...] = ()
     pass_through: frozenset[str] = frozenset()
     shared_scale: frozenset[str] = frozenset()
     shared_scale_decides: Literal["strongest_wish", "operation"] = "strongest_wish"

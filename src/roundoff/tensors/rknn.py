@@ -128,7 +128,11 @@ class _Snapshot:
                 place = TensorFile(layer, self.sample, shown(path), _probe_of(path))
                 stem, operation = _original(layer)
                 first = firsts.setdefault(stem, layer)
-                if first != layer:
+                part = _PART.match(layer)
+                if part and part["name"] in listed:
+                    # A step of the tool's own; of no tensor of the model, unless one is called so.
+                    place = replace(place, copy_of=part["name"], op_type="Conv")
+                elif first != layer:
                     place = replace(place, copy_of=first)
                 elif stem != layer:
                     place = replace(place, origin=stem, op_type=operation)
@@ -171,6 +175,8 @@ def _original(layer: str) -> tuple[str, str]:
     return (layer, "") if product and _MOVES.search(name) else (name, "MatMul" * product)
 
 
+_PART = re.compile(r"^(?P<name>.+)_conv$")
+"""Of a convolution that the tool splits, the part that reads a layer: it is called after that."""
 _MOVES = re.compile(r"(?:-rs|_rs|_tp|_sw|#\d+)$")
 _DEVIATES = 2e-3
 """The tool writes five decimals of cosines that it takes in float32; files of other runs differ by far more."""

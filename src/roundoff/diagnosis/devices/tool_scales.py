@@ -59,7 +59,7 @@ def expected_by_scales(
         return None
     target = load_target(target_of(dumps))
     # Scales are of what the tool computes, and every tool takes normalization into the layers.
-    folded = _rewritten(prepare(model).model, target, samples)
+    folded = _rewritten(prepare(model).model, StepContext(target, samples), dumps)
     fed = {each.name for each in inputs(folded)}
     with closing(LiveSource(folded, samples)) as reference:
         readout = read_out(
@@ -85,11 +85,25 @@ def expected_by_scales(
     return QuantizedModel(folded, (*quantizers, *_biases(folded, quantizers)))
 
 
-def _rewritten(model: Model, target: Target, samples: Samples) -> Model:
-    """The network as the tool computes it."""
-    for name in target.rewrites:
-        model = apply_transform(Step(name), model, StepContext(target, samples)).model
+def _rewritten(model: Model, context: StepContext, dumps: TensorSource) -> Model:
+    """The network as the tool computes it: with what it wrote changed, and nothing else."""
+    there = {info.name for info in dumps.tensors}
+    for name in (*context.target.rewrites, *context.target.possible_rewrites):
+        done = apply_transform(Step(name), model, context)
+        nodes = [each.node for each in done.taken]
+        if len(nodes) > 1 and not _shows(done.model, model, there):
+            for node in nodes:
+                alone = apply_transform(Step(name, nodes=(node,)), model, context)
+                model = alone.model if _shows(alone.model, model, there) else model
+        elif _shows(done.model, model, there):
+            model = done.model
     return model
+
+
+def _shows(changed: Model, model: Model, there: Collection[str]) -> bool:
+    """Whether dumps hold all tensors that a changed network has more, and none that it has no more."""
+    before, after = ({out for node in each.proto.graph.node for out in node.output} for each in (model, changed))
+    return (after - before).issubset(there) and not (before - after).intersection(there)
 
 
 def activation_quantizers(readout: Readout, model: Model) -> list[Quantizer]:
@@ -192,7 +206,9 @@ def _addends(model: Model, target: Target, coded: Collection[str]) -> Iterator[Q
         return
     view, spec = GraphView(model), target.activations[target.activation]
     for node in view.nodes:
-        places = [place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name)]
+        places = [
+            place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name)
+        ]
         if node.operation not in _SUMS or len(places) != 1 or node.inputs[1 - places[0]] not in coded:
             continue
         name = node.inputs[places[0]]

@@ -361,7 +361,10 @@ class FusedUnit:
 
 
 RESIDUAL = "residual"
-"""The step of a fusion that adds another tensor to what was computed, before anything is rounded."""
+"""The step of a fusion that adds another tensor to what was computed, before anything is rounded.
+
+Of two branches that could be fused with their sum, the first in the model's order is.
+"""
 
 
 def find_units(view: GraphView, target: Target) -> tuple[FusedUnit, ...]:
@@ -457,7 +460,7 @@ class _UnitFinder:
         node, place = self._view.by_name[readers[0].node], readers[0].input
         others = [(i, name) for i, name in enumerate(node.inputs) if i != place and name]
         if operation == RESIDUAL:
-            if node.operation == "Add" and self._comes_before(others, unit):
+            if node.operation == "Add" and self._is_other_branch(others, unit):
                 yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=unit.bias)
             return
         if node.operation != operation or not all(self._view.is_constant(name) for _, name in others):
@@ -470,14 +473,13 @@ class _UnitFinder:
             bias = Consumer(node.name, others[0][0])
         yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=bias)
 
-    def _comes_before(self, others: Sequence[tuple[int, str]], unit: FusedUnit) -> bool:
-        """Whether what is added to the result of a unit is another live tensor that was computed before."""
-        tensors = [name for _, name in others]
-        live = [name for name in tensors if self._view.is_float(name) and not self._view.is_constant(name)]
-        computed = [self._view.producers[name].place for name in live if name in self._view.producers]
+    def _is_other_branch(self, others: Sequence[tuple[int, str]], unit: FusedUnit) -> bool:
+        """Whether what is added to the result of a unit is another live tensor of its shape."""
         shape = self._view.shape(unit.last.outputs[0])
-        alike = shape is not None and all(self._view.shape(name) == shape for name in live)
-        return len(live) == 1 and len(tensors) == 1 and alike and all(at < unit.last.place for at in computed)
+        return len(others) == 1 and all(
+            self._view.is_float(name) and not self._view.is_constant(name) and self._view.shape(name) == shape
+            for _, name in others
+        )
 
     def _is_bias(self, product: NodeView, tensor: str) -> bool:
         """Whether a constant has one element for each column of the weight behind a MatMul."""

@@ -181,6 +181,7 @@ class TargetFile(_TargetTable):
     needs: dict[OpType, list[Need]] = Field(default_factory=dict)
     fusions: list[Annotated[list[Step], Field(min_length=1)]] = Field(default_factory=list)
     rewrites: list[Rewrite] = Field(default_factory=list)
+    possible_rewrites: list[Rewrite] = Field(default_factory=list)
     pass_through: list[OpType] = Field(default_factory=list)
     shared_scale: list[OpType] = Field(default_factory=list)
     shared_scale_decides: Literal["strongest_wish", "operation"] = "strongest_wish"
@@ -248,6 +249,7 @@ class TargetFile(_TargetTable):
             needs={op: tuple(needs) for op, needs in self.needs.items()},
             fusions=tuple(tuple(steps) for steps in self.fusions),
             rewrites=tuple(self.rewrites),
+            possible_rewrites=tuple(self.possible_rewrites),
             pass_through=frozenset(self.pass_through),
             shared_scale=frozenset(self.shared_scale),
             shared_scale_decides=self.shared_scale_decides,

@@ -167,7 +167,7 @@ def split_global_pool(job: TransformJob) -> Transformed:
             graph.copy_node(node)
             continue
         _, channels, height, width = found[node.name]
-        halves = graph.free_tensor(f"{node.output[0]}_2conv0")
+        halves = graph.free_tensor(f"{node.name}_2conv0")
         steps = ((node.input[0], halves, (height // 2, width // 2)), (halves, node.output[0], (2, 2)))
         for place, (read, written, window) in enumerate(steps):
             part = np.full((channels, 1, *window), 1 / np.sqrt(height * width), np.float32)
@@ -179,6 +179,56 @@ def split_global_pool(job: TransformJob) -> Transformed:
     text = message("quantize.pool_split")
     taken = tuple(Participation(name, "layer", text) for name in found)
     return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
+
+
+@transform("split_concat")
+def split_concat(job: TransformJob) -> Transformed:
+    """Write a convolution of two joined tensors as a sum of two convolutions, as some toolchains do."""
+    sizes = {value.name: value.shape or () for value in values(job.model)}
+    draft, found = Draft(job.model), dict[str, Any]()
+    for node in draft.of_type("Conv"):
+        joined = draft.producer(node.input[0])
+        if joined is None or joined.op_type != "Concat" or draft.only_reader(joined.output[0]) is not node:
+            continue
+        parts = [sizes.get(name, ()) for name in joined.input]
+        known = all(len(each) == _PICTURE and isinstance(each[1], int) for each in parts)
+        plain = attribute(joined, "axis") == 1 and attribute(node, "group", 1) == 1
+        held = node.input[_WEIGHT] in draft.constants and (not job.nodes or node.name in job.nodes)
+        if len(parts) == 2 and known and plain and held:
+            found[node.name] = joined, int(parts[0][1])
+    if not found:
+        return StepOutcome(job.model, (), ())
+    graph = Assembly(job.model)
+    for tensor in job.model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    gone = {joined.name for joined, _ in found.values()}
+    for node in job.model.proto.graph.node:
+        if node.name in gone:
+            continue
+        copy = graph.copy_node(node)
+        if node.name in found:
+            _split(graph, copy, draft, found[node.name])
+    graph.proto.graph.value_info.extend(
+        each
+        for each in job.model.proto.graph.value_info
+        if each.name not in {n.output[0] for n, _ in found.values()}
+    )
+    taken = tuple(Participation(name, "layer", message("quantize.concat_split")) for name in found)
+    return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
+
+
+def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) -> None:
+    """Make a convolution that of the second part; one of the first part, without the bias, stands before their sum."""
+    concat, first = joined
+    weights, total = draft.constants.value(node.input[_WEIGHT]), node.output[0]
+    parts = (weights[:, :first], weights[:, first:])
+    names = [graph.add_constant(part, f"{node.name}_{at}_weight") for at, part in enumerate(parts)]
+    results = [graph.free_tensor(f"{name}_conv") for name in concat.input]
+    form = {each.name: attribute(node, each.name) for each in node.attribute}
+    graph.add_node("Conv", [concat.input[0], names[0]], results[0], name=f"{node.name}_0", attributes=form)
+    node.input[0], node.input[_WEIGHT] = concat.input[1], names[1]
+    node.output[0] = results[1]
+    graph.add_node("Add", results, total, name=f"{node.name}_sum")
 
 
 _PICTURE = 4

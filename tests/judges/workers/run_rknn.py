@@ -1,7 +1,7 @@
 """Runs in the environment of RKNN-Toolkit2: quantizes a network and writes what its simulator computes.
 
-The job: model, dataset (a list of .npy), samples (.npy each), out; and, where wanted, config (arguments of config) and
-edits (ranges of tensors that are written into the configuration).
+The job: model, dataset (a list of .npy), samples (.npy each), out; and, where wanted, config (arguments of
+config) and edits (ranges of tensors that are written into the configuration).
 """
 
 import json
