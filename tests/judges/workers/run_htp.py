@@ -1,7 +1,7 @@
 """Runs in the environment of onnxruntime-qnn: quantizes a network and writes what the HTP emulator computes.
 
-The job: model, calibration (an .npz of inputs, samples along the first axis), samples (an .npz each), out; and, where
-wanted, scales (tensor to the factor of its scale).
+The job: model, calibration (an .npz of inputs, samples along the first axis), samples (an .npz each), out; and,
+where wanted, scales (tensor to the factor of its scale).
 """
 
 import json

@@ -206,10 +206,9 @@ def _addends(model: Model, target: Target, coded: Collection[str]) -> Iterator[Q
         return
     view, spec = GraphView(model), target.activations[target.activation]
     for node in view.nodes:
-        places = [
-            place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name)
-        ]
-        if node.operation not in _SUMS or len(places) != 1 or node.inputs[1 - places[0]] not in coded:
+        held = (place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name))
+        places = list(held) if node.operation in _SUMS else []
+        if len(places) != 1 or node.inputs[1 - places[0]] not in coded:
             continue
         name = node.inputs[places[0]]
         values = view.weights[name]

@@ -148,14 +148,14 @@ def _with_identity(draft: Draft, node: Any) -> Array:
 
 @transform("split_global_pool")
 def split_global_pool(job: TransformJob) -> Transformed:
-    """Write means of pictures as two convolutions, of quarters and then of these four, as some toolchains do."""
+    """Write means of pictures as two convolutions, of small windows and then of their sums, as some toolchains do."""
     draft = Draft(job.model)
     sizes = {value.name: value.shape for value in values(job.model)}
     found = {}
     for node in draft.of_type("GlobalAveragePool"):
         shape = sizes.get(node.input[0]) or ()
-        even = len(shape) == _PICTURE and all(isinstance(size, int) for size in shape[1:])
-        if even and not any(size % 2 for size in shape[2:]) and (not job.nodes or node.name in job.nodes):
+        known = len(shape) == _PICTURE and all(isinstance(size, int) for size in shape[1:])
+        if known and max(shape[2:]) > _WINDOW and (not job.nodes or node.name in job.nodes):
             found[node.name] = shape
     if not found:
         return StepOutcome(job.model, (), ())
@@ -168,11 +168,15 @@ def split_global_pool(job: TransformJob) -> Transformed:
             continue
         _, channels, height, width = found[node.name]
         halves = graph.free_tensor(f"{node.name}_2conv0")
-        steps = ((node.input[0], halves, (height // 2, width // 2)), (halves, node.output[0], (2, 2)))
-        for place, (read, written, window) in enumerate(steps):
-            part = np.full((channels, 1, *window), 1 / np.sqrt(height * width), np.float32)
+        counts = [-(-size // _WINDOW) for size in (height, width)]
+        window = [-(-size // count) for size, count in zip((height, width), counts, strict=True)]
+        missing = [count * size for count, size in zip(counts, window, strict=True)]
+        ends = [0, 0, missing[0] - height, missing[1] - width]
+        steps = ((node.input[0], halves, window, ends), (halves, node.output[0], counts, [0] * 4))
+        for place, (read, written, kernel, pads) in enumerate(steps):
+            part = np.full((channels, 1, *kernel), 1 / np.sqrt(height * width), np.float32)
             weight = graph.add_constant(part, f"{node.name}_2conv{place}_weight")
-            form = {"group": channels, "kernel_shape": window, "strides": window}
+            form = {"group": channels, "kernel_shape": kernel, "strides": kernel, "pads": pads}
             name = node.name if place else f"{node.name}_2conv0"
             graph.add_node("Conv", [read, weight], written, name=name, attributes=form)
     graph.proto.graph.value_info.extend(job.model.proto.graph.value_info)
@@ -218,7 +222,7 @@ def split_concat(job: TransformJob) -> Transformed:
 
 
 def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) -> None:
-    """Make a convolution that of the second part; one of the first part, without the bias, stands before their sum."""
+    """Make a convolution that of the second part; that of the first, without the bias, and a sum are added."""
     concat, first = joined
     weights, total = draft.constants.value(node.input[_WEIGHT]), node.output[0]
     parts = (weights[:, :first], weights[:, first:])
@@ -231,4 +235,4 @@ def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) ->
     graph.add_node("Add", results, total, name=f"{node.name}_sum")
 
 
-_PICTURE = 4
+_PICTURE, _WINDOW = 4, 7

@@ -80,8 +80,8 @@ _RKNN_SCRIPT = '''\
 
 python {script} {model} DATASET.txt PLATFORM OUT.rknn [SAMPLE.npy ...]
 
-DATASET.txt names a file on each line, of several inputs one after the other. With samples the simulator's tensors are
-written to OUT.rknn.analysis.
+DATASET.txt names a file on each line, of several inputs one after the other. With samples the simulator's tensors
+are written to OUT.rknn.analysis.
 """
 
 import json
@@ -138,7 +138,7 @@ def main(model, dataset, platform, out, *samples):
         text = text if changed is None else changed
         absent += [tensor] * (changed is None)
     config.write_text(text, encoding="utf-8")
-    print(f"ranges of {{len(RANGES) - len(absent)}} tensors written, the toolkit has none for", absent or "no other")
+    print(f"ranges of {{len(RANGES) - len(absent)}} tensors written, it has none for", absent or "no other")
     # The second step wants an object that has loaded nothing.
     built = RKNN()
     failed = built.hybrid_quantization_step2(
@@ -236,8 +236,8 @@ _TPU_SCRIPT = '''\
 
 python {script} {model} PROCESSOR OUT.bmodel [SAMPLE.npz]
 
-PROCESSOR as model_deploy.py takes it: bm1684x, bm1688, ... With a sample the tensors of the float graph and of the lowered
-one are written beside OUT.bmodel, as OUT_top.npz and OUT_tpu.npz.
+PROCESSOR as model_deploy.py takes it: bm1684x, bm1688, ... With a sample the tensors of the float graph and of the
+lowered one are written beside OUT.bmodel, as OUT_top.npz and OUT_tpu.npz.
 """
 
 import subprocess
@@ -309,8 +309,8 @@ def _write_tpu_mlir(decisions: Decisions) -> Written:
     )
     script = f"{decisions.made.stem}_tpu_mlir.py"
     use = english(
-        "python {script} {model} bm1684x OUT.bmodel [SAMPLE.npz]; where the chip has no F32, write F16 or BF16 into "
-        "{table} instead",
+        "python {script} {model} bm1684x OUT.bmodel [SAMPLE.npz]; where the chip has no F32, write F16 or BF16 "
+        "into {table} instead",
         script=script,
         model=decisions.model,
         table=table,
