@@ -122,6 +122,7 @@ class _Snapshot:
         files = _files(folder)
         listed = _layers(self.folder / NAME_LIST)
         firsts = {layer: layer for layer, file in listed.items() if file in files and _original(layer)[0] == layer}
+        operations = dict(_operations(self.folder / ANALYSIS))
         for layer, file in listed.items():
             path = files.pop(file, None)
             if path is not None:
@@ -132,6 +133,9 @@ class _Snapshot:
                 if part and part["name"] in listed:
                     # A step of the tool's own; of no tensor of the model, unless one is called so.
                     place = replace(place, copy_of=part["name"], op_type="Conv")
+                elif first != layer and operations.get(layer, "") not in _MOVING:
+                    # Another operation, which is called after what it reads.
+                    place = replace(place, op_type=operations[layer])
                 elif first != layer:
                     place = replace(place, copy_of=first)
                 elif stem != layer:
@@ -237,6 +241,17 @@ def _layers(path: Path) -> dict[str, str]:
         if layer.strip() and suffix_of(file):
             found.setdefault(layer.strip(), without_suffix(file))
     return found
+
+
+_MOVING = ("", "Reshape", "Transpose", "exDataConvert")
+"""Operations of the tool that leave values as they are; and where it says nothing."""
+_OPERATION = re.compile(r"^\[(\w+)\]\s+(\S+)")
+
+
+def _operations(path: Path) -> Iterator[tuple[str, str]]:
+    """Layers, and what computes them as the tool calls it."""
+    if path.is_file():
+        yield from ((row[2], row[1]) for line in _lines(path) if (row := _OPERATION.match(line)))
 
 
 _ROW = re.compile(r"^\[(\w+)\]\s+(\S.*?)\s+(-?\d\.\d+)\s*\|\s*\S+")

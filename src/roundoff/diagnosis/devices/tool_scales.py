@@ -59,7 +59,10 @@ def expected_by_scales(
         return None
     target = load_target(target_of(dumps))
     # Scales are of what the tool computes, and every tool takes normalization into the layers.
-    folded = _rewritten(prepare(model).model, StepContext(target, samples), dumps)
+    context, there = StepContext(target, samples), {info.name for info in dumps.tensors}
+    # What it splits, it splits before.
+    split = _rewritten(model, target.possible_rewrites, context, there)
+    folded = _rewritten(prepare(split).model, target.rewrites, context, there)
     fed = {each.name for each in inputs(folded)}
     with closing(LiveSource(folded, samples)) as reference:
         readout = read_out(
@@ -85,10 +88,9 @@ def expected_by_scales(
     return QuantizedModel(folded, (*quantizers, *_biases(folded, quantizers)))
 
 
-def _rewritten(model: Model, context: StepContext, dumps: TensorSource) -> Model:
+def _rewritten(model: Model, steps: Sequence[str], context: StepContext, there: Collection[str]) -> Model:
     """The network as the tool computes it: with what it wrote changed, and nothing else."""
-    there = {info.name for info in dumps.tensors}
-    for name in (*context.target.rewrites, *context.target.possible_rewrites):
+    for name in steps:
         done = apply_transform(Step(name), model, context)
         nodes = [each.node for each in done.taken]
         if len(nodes) > 1 and not _shows(done.model, model, there):
