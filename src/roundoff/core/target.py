@@ -18,6 +18,7 @@ class Arithmetic:
         accumulator_bits: Width of the sums of products.
         overflow: What a sum does that does not fit.
         tables: Operations computed by looking up each input code in a table of output codes.
+        in_float: Operations computed in float32 on the values of codes, and rounded behind.
         rounds_twice: The product with the fixed-point multiplier is first rounded (half up) to the width of the
             sum, and the shift rounds again, as the reference kernels of some runtimes do; otherwise only the shift
             rounds.
@@ -32,6 +33,7 @@ class Arithmetic:
     accumulator_bits: int = 32
     overflow: Literal["wrap", "saturate"] = "wrap"
     tables: frozenset[str] = frozenset()
+    in_float: frozenset[str] = frozenset()
     rounds_twice: bool = False
     narrow: frozenset[str] = frozenset()
     narrow_bits: int = 7

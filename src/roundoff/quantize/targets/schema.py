@@ -132,13 +132,14 @@ class ArithmeticTable(_TargetTable):
     overflow: Literal["wrap", "saturate"] = "wrap"
     rounds_twice: bool = False
     tables: list[OpType] = Field(default_factory=list)
+    in_float: list[OpType] = Field(default_factory=list)
     narrow: list[OpType] = Field(default_factory=list)
     narrow_bits: Annotated[int, Field(ge=1, le=31)] = 7
 
     def arithmetic(self) -> Arithmetic:
         """As the rest of roundoff knows it."""
-        sets = {"tables": frozenset(self.tables), "narrow": frozenset(self.narrow)}
-        return Arithmetic(**(self.model_dump() | sets))
+        sets = ("tables", "in_float", "narrow")
+        return Arithmetic(**(self.model_dump() | {name: frozenset(getattr(self, name)) for name in sets}))
 
 
 class CalibrationTable(_TargetTable):

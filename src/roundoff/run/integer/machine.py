@@ -31,7 +31,7 @@ from roundoff.run.integer.call import (
     plain_value,
     widened,
 )
-from roundoff.run.integer.data_movement import MOVE_KERNELS, REDUCTION_KERNELS, carried
+from roundoff.run.integer.data_movement import FLOAT_KERNELS, MOVE_KERNELS, REDUCTION_KERNELS, carried
 from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, LookupTable
 from roundoff.run.integer.linear import LINEAR_KERNELS
 from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
@@ -257,6 +257,8 @@ class Machine:
                 if names
                 else english("it has no inputs")
             )
+        if node.op_type in self.context.arithmetic.in_float and node.op_type not in FLOAT_KERNELS:
+            raise NotInteger(english("the target computes it in float32"))
         table = table_kernel(node.op_type) if node.op_type in self.context.arithmetic.tables else None
         if table is not None:
             return table, True
