@@ -14,6 +14,10 @@ from typing import Any
 
 TOOLS: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("judges.toml").read_text(encoding="utf-8"))
 _STAMP = ".installed"
+# What wants more of it than its name believes it absent.
+_EMPTY = """def __getattr__(name):
+    raise (AttributeError if name.startswith("__") else ImportError)(name)
+"""
 
 
 def interpreter(folder: Path, tool: str) -> Path | None:
@@ -46,7 +50,7 @@ def _install(home: Path, what: Mapping[str, Any]) -> str:
     packages = next((home / "lib").glob("python*/site-packages"))
     for name in what.get("empty_packages", ()):
         (packages / name).mkdir(exist_ok=True)
-        (packages / name / "__init__.py").touch()
+        (packages / name / "__init__.py").write_text(_EMPTY, encoding="utf-8")
     for name in what.get("aside", ()):
         if (packages / name).exists():
             (packages / name).rename(packages / f"{name}.aside")
