@@ -13,6 +13,7 @@ from roundoff.graph.draft import Assembly, CannotFold, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.nodes import attribute
 from roundoff.graph.preparation.affine import linear_layer
+from roundoff.graph.save import drop_unused
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import tensor_dtype
 from roundoff.messages.message import message
@@ -148,7 +149,7 @@ def _with_identity(draft: Draft, node: Any) -> Array:
 
 @transform("split_global_pool")
 def split_global_pool(job: TransformJob) -> Transformed:
-    """Write means of pictures as two convolutions, of small windows and then of their sums, as some toolchains do."""
+    """Write means of pictures as two convolutions, of windows and of their sums, as some toolchains do."""
     draft = Draft(job.model)
     sizes = {value.name: value.shape for value in values(job.model)}
     found = {}
@@ -209,20 +210,22 @@ def split_concat(job: TransformJob) -> Transformed:
     for node in job.model.proto.graph.node:
         if node.name in gone:
             continue
-        copy = graph.copy_node(node)
         if node.name in found:
-            _split(graph, copy, draft, found[node.name])
+            _split(graph, node, draft, found[node.name])
+        else:
+            graph.copy_node(node)
     graph.proto.graph.value_info.extend(
         each
         for each in job.model.proto.graph.value_info
         if each.name not in {n.output[0] for n, _ in found.values()}
     )
+    drop_unused(graph.proto.graph)
     taken = tuple(Participation(name, "layer", message("quantize.concat_split")) for name in found)
     return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
 
 
 def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) -> None:
-    """Make a convolution that of the second part; that of the first, without the bias, and a sum are added."""
+    """Add a convolution of each part, the bias with the second, and their sum."""
     concat, first = joined
     weights, total = draft.constants.value(node.input[_WEIGHT]), node.output[0]
     parts = (weights[:, :first], weights[:, first:])
@@ -230,8 +233,8 @@ def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) ->
     results = [graph.free_tensor(f"{name}_conv") for name in concat.input]
     form = {each.name: attribute(node, each.name) for each in node.attribute}
     graph.add_node("Conv", [concat.input[0], names[0]], results[0], name=f"{node.name}_0", attributes=form)
-    node.input[0], node.input[_WEIGHT] = concat.input[1], names[1]
-    node.output[0] = results[1]
+    last = graph.copy_node(node)
+    last.input[0], last.input[_WEIGHT], last.output[0] = concat.input[1], names[1], results[1]
     graph.add_node("Add", results, total, name=f"{node.name}_sum")
 
 
