@@ -1,6 +1,7 @@
 """Suites under fire: kills, races, a store on S3, a scheduler that goes away; what they cost and gain.
 
-``python -m benchmarks suite [NAME ...]`` with names of: overhead, speed, kills, race, s3, scheduler. Servers
+``python -m benchmarks suite`` runs all of them, ``python -m benchmarks.suite NAME ...`` some: overhead, speed,
+kills, race, s3, scheduler. Servers
 listen on the loopback address alone; those that need a package which is not installed say so and are left out.
 """
 
@@ -147,7 +148,7 @@ def kills() -> bool:
         killed = 0
         store = UnitStore(str(folder / "store"))
         found: list[Any] = []
-        limits = RunLimits(workers=2, tries=8)
+        limits = RunLimits(workers=2)
         run = threading.Thread(target=lambda: found.extend(run_units(units, store, limits, work=_mine().noted)))
         run.start()
         chance = random.Random(7)  # noqa: S311 - when to kill

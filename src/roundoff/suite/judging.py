@@ -136,7 +136,11 @@ def judge_states(
     """
     every = list(wholes(states))
     level = LEVEL / max(1, len(every))
-    return tuple(_judged(label, parts, store, baseline, strict=strict, level=level) for label, parts in every)
+
+    def judged(whole: tuple[str, tuple[UnitState, ...]]) -> GatedUnit:
+        return _judged(*whole, store, baseline, strict=strict, level=level)
+
+    return tuple(store.each(judged, every))
 
 
 def _judged(

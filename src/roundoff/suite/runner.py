@@ -94,13 +94,15 @@ def part_of(units: Sequence[SuiteUnit], part: str | None) -> tuple[SuiteUnit, ..
 
 def look_up(units: Iterable[SuiteUnit], store: UnitStore) -> Iterator[UnitState]:
     """What is known of units, without doing any."""
-    for unit in units:
+
+    def known(unit: SuiteUnit) -> UnitState:
         found = store.get(unit.key)
         if found is not None:
-            yield UnitState(unit, "known", 0.0, found.get("exit_code"), found.get("figures") or {})
-            continue
+            return UnitState(unit, "known", 0.0, found.get("exit_code"), found.get("figures") or {})
         problem = store.failure(unit.key)
-        yield UnitState(unit, "waiting" if problem is None else "failed", problem=problem or {})
+        return UnitState(unit, "waiting" if problem is None else "failed", problem=problem or {})
+
+    yield from store.each(known, units)
 
 
 def run_units(
