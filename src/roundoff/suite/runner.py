@@ -280,6 +280,6 @@ def estimate(states: Sequence[UnitState], runs: Sequence[SuiteRun]) -> SuiteEsti
     return SuiteEstimate(total * len(waiting) / known, known, len(waiting))
 
 
-def kept_run(suite: Suite, store: UnitStore, states: Sequence[UnitState]) -> str:
-    """Remember a run of a suite; gives when it was."""
-    return store.add_run(suite.name, [each.content() for each in states])
+def kept_run(suite: Suite, store: UnitStore, states: Sequence[UnitState], *, whole: bool) -> str:
+    """Remember a run of a suite, or of a share of it; gives when it was."""
+    return store.add_run(suite.name, [each.content() for each in states], whole=whole)

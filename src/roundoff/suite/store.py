@@ -229,11 +229,13 @@ class SuiteRun:
         suite: Its name.
         when: When it ended, in UTC.
         units: What is known of each unit: its label, key, state, figures and seconds.
+        whole: Whether these are all units of the suite, and not the share of a job.
     """
 
     suite: str
     when: str
     units: tuple[Mapping[str, Any], ...]
+    whole: bool = True
 
 
 class UnitStore:
@@ -305,10 +307,11 @@ class UnitStore:
 
     # Runs of suites.
 
-    def add_run(self, suite: str, units: Sequence[Mapping[str, Any]]) -> str:
-        """Remember a run; gives when it was."""
+    def add_run(self, suite: str, units: Sequence[Mapping[str, Any]], *, whole: bool = True) -> str:
+        """Remember a run, of the whole suite or of a share; gives when it was."""
         when = datetime.now(UTC).strftime(_STAMP)
-        while not self._objects.create(_run(suite, when), sealed({"suite": suite, "units": list(units)})):
+        content = sealed({"suite": suite, "units": list(units), "whole": whole})
+        while not self._objects.create(_run(suite, when), content):
             when = datetime.now(UTC).strftime(_STAMP)
         return when
 
@@ -321,8 +324,30 @@ class UnitStore:
             content = None if raw is None else _opened(raw, self.url)
             if content is not None and isinstance(content.get("units"), list):
                 when = name.rpartition("/")[2].removesuffix(".json")
-                found.append(SuiteRun(str(content.get("suite")), when, tuple(content["units"])))
+                whole = content.get("whole") is not False
+                found.append(SuiteRun(str(content.get("suite")), when, tuple(content["units"]), whole))
         return sorted(found, key=lambda run: (run.when, run.suite))
+
+    def history(self, suite: str) -> list[SuiteRun]:
+        """The states that a suite was in after its runs, the oldest first: shares of it are put together.
+
+        A share of other content begins another state: what it does not name is as it was before.
+        """
+        found: list[SuiteRun] = []
+        told: dict[str, Any] = {}  # by the runs of the newest state: else it is as it was before
+        for run in self.runs(suite):
+            now = {str(each.get("label")): each for each in run.units}
+            if run.whole or not found:
+                before, told = {}, {}
+            else:
+                before = {str(each.get("label")): each for each in found[-1].units}
+                if all(told[label] == now[label].get("key") for label in told.keys() & now.keys()):
+                    found.pop()
+                else:
+                    told = {}
+            told |= {label: each.get("key") for label, each in now.items()}
+            found.append(SuiteRun(run.suite, run.when, tuple((before | now).values())))
+        return found
 
     # What nobody asks for any more.
 
