@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from roundoff import __version__
+from roundoff.core.files import is_there
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
@@ -368,7 +369,7 @@ class _SuiteReader:
             return [_number(each) for each in value] if isinstance(value, list) else _number(value)
         if key == "target" and isinstance(value, str) and value.endswith(".toml"):
             return str(self._path(value))
-        if key not in _FILES or (key == "evaluator" and not (self._file.parent / str(value)).exists()):
+        if key not in _FILES or (key == "evaluator" and not is_there(self._file.parent / str(value))):
             return value
         if isinstance(value, dict):
             return {name: str(self._path(each)) for name, each in value.items()}
@@ -384,7 +385,7 @@ class _SuiteReader:
 
             return (self._fetched or default_cache()).path(text)
         path = self._file.parent / text
-        if not path.exists() and "," not in path.name:
+        if not is_there(path) and "," not in path.name:
             what = english("{file} names {text}, which does not exist.", file=self._file, text=text)
             raise BadInput(what, fix=english("paths begin at the folder of the suite's file"))
         return path
@@ -398,7 +399,7 @@ class _SuiteReader:
                 several = [("", each) for each in value]
             for name, path in several:
                 role = f"{key} {name}" if name else key
-                if Path(path).exists() or "," in str(path):
+                if is_there(Path(path)) or "," in str(path):
                     yield role, self._shown(path), self._hashes.of(Path(path))
                 else:  # the name of an evaluator that ships
                     yield role, str(path), str(path)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, read_header
-from roundoff.core.files import read_small, reading
+from roundoff.core.files import is_there, read_small, reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType
 from roundoff.errors import BadInput, nearest
@@ -182,7 +182,7 @@ def _converted(given: Array, dtype: DType, where: str) -> Array:
 
 def _from_file(given: str, dtype: DType, base: Path | None, *, name: str) -> Array:
     candidates = [Path(given), *([base / given] if base is not None else [])]
-    path = next((each for each in candidates if each.exists()), candidates[0])
+    path = next((each for each in candidates if is_there(each)), candidates[0])
     if path.suffix.lower() not in _SUFFIXES:
         what = english(
             "const_processors: {name!r} is to come from {path}, which is of no known kind.",
