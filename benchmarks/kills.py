@@ -33,9 +33,9 @@ import numpy as np
 KILLS = 20
 _LONGEST_S = 600
 _STEPS = ("open", "os.rename", "os.remove", "os.rmdir", "os.mkdir", "shutil.rmtree")
-# Times differ from run to run, and with them what holds them.
+# Times differ from run to run, and with them what holds them, and whether a unit was done now or before.
 _TIMES = re.compile(
-    r"_s$|^finished$|^resumed$|^log$|seconds|elapsed|time|date|^words$|command|^created|^output|path"
+    r"_s$|^finished$|^resumed$|^state$|^log$|seconds|elapsed|time|date|^words$|command|^created|^output|path"
 )
 _STAMP, _SEAL = re.compile(r"\d{8}T\d{6}\w*(?:[.-]\w+)*(?=\.json)"), re.compile(rb"[0-9a-f]{64}\n")
 _LEFTOVER = re.compile(r"\.partial|\.old-|^temp-|-journal$|roundoff-scratch-")
@@ -82,6 +82,17 @@ class Evaluator(AutoCalibrationEvaluatorBase):
 """
 
 
+STRATEGY = """
+EARLY = False
+
+
+def propose(problem, history):
+    nodes = problem.ranking(problem.base)
+    chosen = [name for place, name in enumerate(nodes) if len(history) >> place & 1]
+    return problem.raised(problem.base, chosen, "float") if len(history) < 55 else None
+"""
+
+
 def _measured(folder: Path) -> frozenset[object]:
     """Entries of a journal."""
     import sqlite3
@@ -112,14 +123,14 @@ DEEP = ("deep.onnx", *CHIP[1:])
 CAMPAIGNS = {
     "quantize": Campaign(("quantize", *CHIP, "-o", "out"), ("--force",)),
     "tune": Campaign(
-        ("tune", *DEEP, "--labels", "y.npy", "--strategy", "pareto", "--max-trials", "60", "--max-drop", "0",
+        ("tune", *DEEP, "--labels", "y.npy", "--strategy", "s.py", "--max-trials", "60", "--max-drop", "0",
          "-o", "out"),
         ("--resume",),
         _measured,
         fewest=50,
     ),
     "sensitivity": Campaign(
-        ("sensitivity", *DEEP, "--kind", "node,weight,activation", "--resume", "journal", "-o", "out"),
+        ("sensitivity", *DEEP, "--resume", "journal", "-o", "out"),
         ("--force",), _lines, fewest=50,
     ),
     "diagnose": Campaign(("diagnose", *CHIP, "--labels", "y.npy", "--fix", "-o", "out"), ("--force",)),
@@ -143,7 +154,7 @@ model = "deep.onnx"
 data = "x.npy"
 [commands.layers]
 """
-GIVEN = ("m.onnx", "deep.onnx", "x.npy", "y.npy", "d/", "e.py", "p.json", "suite.toml")
+GIVEN = ("m.onnx", "deep.onnx", "x.npy", "y.npy", "d/", "e.py", "s.py", "p.json", "suite.toml")
 
 
 def deep_model() -> Any:
@@ -184,6 +195,7 @@ def prepare(folder: Path) -> None:
     for index, each in enumerate(data[:6]):
         np.save(folder / "d" / f"{index}.npy", each[None])
     (folder / "e.py").write_text(EVALUATOR, encoding="utf-8")
+    (folder / "s.py").write_text(STRATEGY, encoding="utf-8")
     (folder / "suite.toml").write_text(SUITE, encoding="utf-8")
     calibration = {"tensor_name": "DEFAULT", "calibration_dataset": "d", "calibration_size": 4,
                    "calibration_format": "Numpy"}  # fmt: skip
