@@ -13,8 +13,10 @@ from roundoff.messages.catalogue import (
     bilingual,
     commas,
     count_of,
+    current_language,
     few,
     in_all_languages,
+    named,
     plain,
     semicolons,
     translate,
@@ -178,15 +180,16 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     yield from _others(found)
     if found.verdict == "best_effort":
         yield translate("search.best_is"), shown(best.change)
-    elif _unsure(found):
+    elif _unsure(found) and not (found.holdout is not None and found.holdout.shown is False):
         text = translate("search.too_few", count=found.samples)
         yield translate("search.beware"), semicolons(text, "" if found.holdout else translate("search.hold_out"))
     wide = translate("search.wide", count=kept.wide_nodes) if kept.wide_nodes else ""
     nodes = commas(translate("search.nodes", count=kept.nodes, all=kept.all_nodes), wide)
     yield translate("search.quantized"), semicolons(nodes, _work(found))
-    if found.verdict != "nothing_to_do":
-        more = "" if found.added is None else shown(found.added)
-        yield translate("search.cost"), semicolons(translate("search.times", cost=f"{best.cost:.3g}"), more)
+    more, cost = "" if found.added is None else shown(found.added), f"{best.cost:.3g}"
+    # What costs nothing is not told.
+    if found.verdict != "nothing_to_do" and (more or cost != "1"):
+        yield translate("search.cost"), semicolons(translate("search.times", cost=cost), more)
     yield from _nodes(found)
     if found.minimal is not None:
         needed = translate("search.minimal") if found.minimal else translate("search.not_minimal")
@@ -262,7 +265,9 @@ def _effort(found: Tuning) -> str:
     ranked = translate("search.ranking", count=found.ranking_runs) if found.ranking_runs else ""
     tried = translate("search.trials", count=len(found.trials))
     runs = commas(translate("search.runs", count=found.sample_runs), ranked) if found.samples else ""
-    return semicolons(commas(found.strategy, tried, whole), runs)
+    name = named(f"search.strategy_{found.strategy}")
+    strategy = found.strategy if name is None else name.within(current_language())
+    return semicolons(commas(strategy, tried, whole), runs)
 
 
 def _name(found: Tuning) -> str:

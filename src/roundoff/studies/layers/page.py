@@ -3,7 +3,7 @@
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 from roundoff import pages
@@ -56,7 +56,7 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
         bilingual("layers.title"),
         (
             _headline(report),
-            pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(report))),
+            *_facts(report),
             curve,
             _table(report, view),
             pages.Paragraph(in_all_languages(lambda: _legend(report))),
@@ -282,6 +282,9 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
         yield translate("layers.beware"), shown(text)
+
+
+def _run(report: LayerReport) -> Iterator[_Line]:
     samples = count_of(len(report.samples), "sample")
     yield translate("layers.run"), semicolons(shown(report.quantized), shown(report.arithmetic), samples)
 
@@ -306,7 +309,17 @@ def _coverage(report: LayerReport) -> Iterator[_Line]:
     return judgement_lines(report.judgement)
 
 
-_FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
+_PARTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
+
+
+def _facts(report: LayerReport) -> Iterator[pages.Facts]:
+    """What a terminal says, and what stands in a report besides: how it was run, which whoever typed it knows."""
+
+    def lines(*parts: Callable[[LayerReport], Iterator[_Line]]) -> pages.Facts:
+        return pages.bilingual_facts(lambda: (line for part in parts for line in part(report)))
+
+    yield replace(lines(*_PARTS), on=("terminal",))
+    yield replace(lines(*_PARTS, _run), on=("html", "csv"))
 
 
 def _table(report: LayerReport, view: pages.View) -> pages.TableBlock:
@@ -456,7 +469,7 @@ def _legend(report: LayerReport) -> str:
         words.append(translate("layers.legend_local"))
     if report.method != "local":
         words.append(translate("layers.legend_accumulated"))
-    words += [translate("layers.legend_steps"), translate("layers.legend_levels")]
+    words.append(translate("layers.legend_steps"))
     if report.method == "both":
         words.append(translate("layers.legend_adds"))
     return semicolons(*words)
