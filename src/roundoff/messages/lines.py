@@ -55,6 +55,11 @@ def wrapped_lines(text: str, width: int, *, first: str = "", others: str = "", t
     return [each.replace(_JOINT, " ").rstrip() for each in [*lines, line]]
 
 
+def unbroken(text: str, blank: str = "\u00a0") -> str:
+    """A text in which the blanks at which no line may end are others, for whoever breaks it elsewhere."""
+    return _BLANK.sub(blank, text)
+
+
 def longest_atom(text: str) -> int:
     """Columns of the longest part of a text that is not torn."""
     return max((cell_len(atom) for _, atom in _atoms(text)), default=0)
@@ -62,7 +67,7 @@ def longest_atom(text: str) -> int:
 
 def _atoms(text: str) -> Iterator[tuple[str, str]]:
     """What stays together in a text, each with the blanks before it."""
-    joined, end = _BLANK.sub(_JOINT, text), 0
+    joined, end = unbroken(text, _JOINT), 0
     for found in _ATOM.finditer(joined):
         yield joined[end : found.start()], found[0]
         end = found.end()

@@ -243,6 +243,11 @@ _INHERITED_DB = 6.0
 # Better than this nothing is wrong that could be inherited.
 _VISIBLE_DB = 20.0
 _LONGEST_LABEL = 22
+# As the field calls them; in a box there is little room.
+_SHORT = {
+    "BatchNormalization": "BN", "InstanceNormalization": "IN", "LayerNormalization": "LN",
+    "GlobalAveragePool": "GAP", "GlobalMaxPool": "GMP", "ConvTranspose": "Deconv",
+}  # fmt: skip
 
 
 def network_boxes(
@@ -315,7 +320,7 @@ class _BoxMaker:
 
     def _operations(self, each: FoldedBox) -> str:
         known = {node.name: node.op_type for node in self.network.nodes}
-        return "\u00b7".join(dict.fromkeys(known[name] for name in each.nodes))
+        return "\u00b7".join(dict.fromkeys(_SHORT.get(known[name], known[name]) for name in each.nodes))
 
     def _inherited(self, at: int | None) -> Literal["", "inherited"]:
         """Whether most of the error of a unit is that of its inputs."""

@@ -391,6 +391,7 @@ def test_a_name_stays_what_it_is_in_chinese() -> None:
     with use_language("zh"):
         text = shown(page(report), 300)
     assert text.count(odd) == 3
+    text += in_report(report, "zh")
     for part in (
         "没有给出权重未经舍入的浮点模型",
         "面向 a; b 量化",

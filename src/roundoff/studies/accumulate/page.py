@@ -17,6 +17,7 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
+from roundoff.pages.cards import HeroCard, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
@@ -49,6 +50,7 @@ def accumulation_page(document: RunDocument, view: pages.View = pages.View()) ->
         "accumulation",
         bilingual("accumulate.title"),
         (
+            _first_screen(document, found),
             _headline(found),
             pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(found))),
             _summary(found),
@@ -77,6 +79,22 @@ def _headline(found: Accumulation) -> pages.Headline:
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
     text = bilingual(key, output=verdict.output, db=level, samples=samples)
     return pages.Headline("open", text, "", bilingual("accumulate.word_open"))
+
+
+def _first_screen(document: RunDocument, found: Accumulation) -> HeroCard:
+    """What the worst output keeps with everything quantized, with weights alone, with activations alone."""
+    covered = None if found.judgement is None else found.judgement.coverage
+    split, detail = found.verdict.at_output, plain(found.verdict.output or "")
+    parts: tuple[tuple[str, float], ...] = ()
+    if split is not None:
+        parts = ("everything", split.everything), ("weights", split.weights), ("activations", split.activations)
+    figures = [
+        score_figure(
+            bilingual(f"accumulate.hero_{name}"), "quantized", metric="sqnr_db", value=value, detail=detail
+        )
+        for name, value in parts
+    ]
+    return first_screen(document, _headline(found), scores=figures, covered=covered)
 
 
 def _output(found: Accumulation) -> CurveNode | None:

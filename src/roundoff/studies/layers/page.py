@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, cast
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -22,7 +22,15 @@ from roundoff.messages.catalogue import (
 )
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percentage, score_text, shape_text
-from roundoff.pages.cards import USUAL_LIMIT_DB, ErrorChart, ErrorPoint
+from roundoff.pages.cards import (
+    USUAL_LIMIT_DB,
+    ErrorChart,
+    ErrorPoint,
+    HeroCard,
+    NetworkRole,
+    first_screen,
+    score_figure,
+)
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
@@ -47,7 +55,7 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
     report = document.layers
     if report is None:
         return None
-    curve: pages.Block = _errors(report, document.network)
+    headline, curve = _headline(report), cast("pages.Block", _errors(report, document.network))
     if report.method != "both":
         series = _series(report)
         curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", series, *_AXES)
@@ -55,7 +63,8 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
         "layers",
         bilingual("layers.title"),
         (
-            _headline(report),
+            _first_screen(document, report, headline),
+            headline,
             *_facts(report),
             curve,
             _table(report, view),
@@ -95,6 +104,25 @@ def _headline(report: LayerReport) -> pages.Headline:
             ("open", bilingual("layers.fine_activations")) if unknown else ("good", bilingual("layers.fine"))
         )
     return pages.Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
+
+
+def _first_screen(document: RunDocument, report: LayerReport, headline: pages.Headline) -> HeroCard:
+    """What the worst output keeps, and with the units that were tried in float."""
+    verdict, covered = report.verdict, None if report.judgement is None else report.judgement.coverage
+    row = next((each for each in report.rows if verdict.outputs and each.tensor == verdict.outputs[0]), None)
+    score = None if row is None else row.accumulated
+    figures = []
+    if row is not None and score is not None and score.sqnr_db is not None:
+        cosine = in_all_languages(
+            lambda: translate("layers.hero_cosine", value=score_text("cosine", score.cosine))
+        )
+        role: NetworkRole = "repaired" if verdict.agrees else "quantized"
+        figures.append(score_figure(plain(row.tensor), role, metric="sqnr_db", value=score.sqnr_db, detail=cosine))
+    if figures and verdict.before is not None and verdict.after is not None:
+        label = bilingual("layers.hero_float", count=len(verdict.culprits) or len(verdict.tried))
+        detail = bilingual("layers.hero_before", db=_db(verdict.before.sqnr_db), samples=verdict.samples)
+        figures.append(score_figure(label, "float", metric="sqnr_db", value=verdict.after.sqnr_db, detail=detail))
+    return first_screen(document, headline, scores=figures, covered=covered)
 
 
 def _errors(report: LayerReport, network: Topology | None) -> ErrorChart:
