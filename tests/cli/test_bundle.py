@@ -326,7 +326,7 @@ def test_a_ticket_has_the_verdict_of_its_diagnosis_and_no_other(bundle: Run) -> 
     assert main(["diagnose", *words]) == 1
     code, out, _ = bundle("found", "-o", "case.zip")
     assert code == 0
-    assert "; culprits" in out
+    assert "; CULPRITS" in out
     assert "made by  block3/relu" in out
     ticket = unpacked("case.zip", "case")["TICKET.txt"].decode()
     assert ticket.startswith("Accuracy fault: logits")

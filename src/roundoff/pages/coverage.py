@@ -86,7 +86,8 @@ def judged_line(coverage: Coverage, *, other: OtherSide = "candidate") -> str:
         ("samples", coverage.samples),
         (_FILES[other], coverage.files),
     ):
-        if share is not None:
+        # Every tensor of the other side has its partner: nothing to be told.
+        if share is not None and not (what == "candidate" and _complete(share)):
             # Names of what was left over matter as long as something lacks a partner.
             named = share is not coverage.files or not _complete(coverage.tensors)
             parts.append(_share(what, share, named=named))

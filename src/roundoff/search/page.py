@@ -243,9 +243,9 @@ def _work(found: Tuning) -> str:
     kept = found.remaining
     parts = []
     if kept.all_products:
-        parts.append(translate("search.products", share=share_text(kept.products / kept.all_products)))
+        parts.append(translate("search.products", share=share_text(kept.products / kept.all_products, 1)))
     if kept.float_bytes:
-        parts.append(translate("search.bytes", share=share_text(kept.weight_bytes / kept.float_bytes)))
+        parts.append(translate("search.bytes", share=share_text(kept.weight_bytes / kept.float_bytes, 1)))
     return commas(*parts)
 
 
@@ -284,7 +284,7 @@ def _metric_text(metric: str, value: float) -> str:
     if not math.isfinite(value):
         return "-"
     if metric in _SHARES:
-        return share_text(value)
+        return share_text(value, 1)
     return decibels_with_unit(value) if in_decibels(metric) else score_text(metric, value)
 
 

@@ -64,7 +64,8 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         yield from _start(found, rows)
         if brief:
             yield from _map(found)
-        else:
+        # Where it starts matters more than where it is worst.
+        if not brief or found.verdict.first_divergence is None:
             yield from _worst(found, rows)
         yield from _culprits(found, brief=brief)
         yield from _not_read(found)
@@ -116,7 +117,7 @@ def _headline(found: Comparison, rows: dict[str, TensorComparison]) -> pages.Hea
 
 def _output(found: Comparison, rows: dict[str, TensorComparison]) -> str:
     """What the worst output keeps; empty where none was judged."""
-    names = () if found.outputs is None else found.outputs.judged
+    names = found.outputs.judged if found.outputs is not None and found.outputs.known else ()
     kept = {name: rows[name].score.values.get("sqnr_db") for name in names if name in rows}
     known = {name: value for name, value in kept.items() if value is not None}
     if not known:
