@@ -91,7 +91,8 @@ def _first_screen(document: RunDocument, found: Tuning, headline: pages.Headline
     )
     if found.doubts or found.verdict not in ("met", "unproven"):
         return screen
-    return replace(screen, title=bilingual("search.hero_met", change=phrase_of(found.best.change)))
+    key = "hero_met_here" if found.verdict == "unproven" else "hero_met"
+    return replace(screen, title=bilingual(f"search.{key}", change=phrase_of(found.best.change)))
 
 
 def _asked_for(found: Tuning) -> Phrase:

@@ -14,6 +14,8 @@ from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, 
 from roundoff.messages.message import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
+    Cell,
+    Column,
     Headline,
     NetworkBlock,
     Page,
@@ -168,6 +170,11 @@ def _runs(page: Page) -> list[tuple[bool, list[Block]]]:
     return [(not card, list(run)) for card, run in groupby(kept, key=lambda each: isinstance(each, Card))]
 
 
+def _cell(value: Cell, column: Column) -> Phrase:
+    """What stands in a cell; what is true or not as a mark, which every language reads."""
+    return plain("\u2713" if value else "\u2717") if isinstance(value, bool) else cell_text(value, column)
+
+
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
@@ -188,7 +195,7 @@ def _template() -> "Template":
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "cell_text": cell_text,
+        "cell_text": _cell,
         "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,

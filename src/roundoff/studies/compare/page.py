@@ -154,7 +154,7 @@ def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Str
 
 
 # Cells of the map in a terminal; of more tensors each cell is the worst of its group.
-_CELLS, _MAP = 56, ".?X"
+_CELLS, _MAP = {"compare.map_reads": 33, "compare.map_differs": 48}, ".?X"
 
 
 def _map(found: Comparison) -> Iterator[_Line]:
@@ -167,10 +167,11 @@ def _map(found: Comparison) -> Iterator[_Line]:
     # By what weighs more in a group: agrees, was not compared, differs.
     passed = {at: row.passed for at, row in places.items()}
     kinds = [{True: 0, None: 1, False: 2}[passed.get(at)] for at in range(count)]
-    cells = min(count, _CELLS)
+    key = "compare.map_reads" if 1 in kinds else "compare.map_differs"
+    cells = min(count, _CELLS[key])
     ends = [at * count // cells for at in range(cells + 1)]
     drawn = "".join(_MAP[max(kinds[low:high])] for low, high in pairwise(ends))
-    yield translate("compare.map"), translate("compare.map_reads", map=drawn)
+    yield translate("compare.map"), translate(key, map=drawn)
 
 
 def _strip_value(row: TensorComparison) -> float | None:
@@ -365,6 +366,10 @@ def _metrics(found: Comparison) -> list[str]:
 
 def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
     usual = _usual_layout(found)
+    # What is the same in all rows is no news in a report.
+    renamed = bool(found.unmatched_candidate) or any(row.candidate != row.reference for row in found.rows)
+    matched = any(row.how != "name" or row.confidence < 1 for row in found.rows)
+    turned = any(row.layout for row in found.rows)
     return [
         pages.column("order", "#", "count"),
         pages.column("reference", "common.tensor", "node"),
@@ -401,13 +406,21 @@ def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
             on="html",
         ),
         pages.column("node", "common.node", "node", on="html csv"),
-        pages.column("candidate", "compare.partner", on="html csv"),
+        pages.column("candidate", "compare.partner", on=_where(renamed)),
         pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shapes[0]), on="html"),
-        pages.column("matched_by", "compare.matched_by", cell=lambda row: row.how, on="html csv"),
-        pages.column("sure", "compare.confidence", "share", lambda row: row.confidence, on="html"),
-        pages.column("layout", "compare.layout", cell=lambda row: phrase_of(row.layout), on="html csv"),
+        pages.column("matched_by", "compare.matched_by", cell=lambda row: row.how, on=_where(matched)),
+        *([pages.column("sure", "compare.confidence", "share", _confidence, on="html")] if matched else []),
+        pages.column("layout", "compare.layout", cell=lambda row: phrase_of(row.layout), on=_where(turned)),
         *pages.csv_columns(_FILE_ALONE),
     ]
+
+
+def _where(told: bool) -> str:
+    return "html csv" if told else "csv"
+
+
+def _confidence(row: TensorComparison) -> float:
+    return row.confidence
 
 
 _FILE_ALONE: dict[str, Callable[[TensorComparison], pages.Cell]] = {
