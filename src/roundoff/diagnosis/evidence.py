@@ -150,6 +150,12 @@ class Observed:
         """Root of the mean square."""
         return float(np.sqrt(self.energy.sum() / self.count)) if self.count else 0.0
 
+    @property
+    def usual_rms(self) -> float:
+        """The rms of the channel in the middle: that of all is made by a few channels that are far larger."""
+        loud = self.energy[self.energy > 0]
+        return float(np.sqrt(np.median(loud) * self.energy.size / self.count)) if loud.size else 0.0
+
 
 def channel_sums(values: Array, axis: int | None) -> Array:
     """Sums over all but the channel axis, of shape [C]; C is 1 without channels."""
