@@ -152,10 +152,10 @@ def wide_ranges(case: DeviceReplay) -> tuple[int, float]:
 
 
 def roomy_quantizers(case: DeviceReplay) -> tuple[int, float, list[Quantizer]]:
-    """How many ranges of the file are wider than their values need, how many times, and its quantizers with others.
+    """How many ranges of the file are too wide for their values, how many times, and its quantizers with others.
 
     Returns:
-        None of them where the one in the middle of all ranges is no wider than samples that were not seen may need.
+        None of them where the one in the middle of all is no wider than samples that were not seen may need.
     """
     nodes = producers(case.model.proto.graph.node)
     held: dict[str, tuple[float, float]] = {}
@@ -166,15 +166,12 @@ def roomy_quantizers(case: DeviceReplay) -> tuple[int, float, list[Quantizer]]:
                 min(0.0, *(float(each.min()) for each in seen)),
                 max(0.0, *(float(each.max()) for each in seen)),
             )
-    narrow, widths = list[Quantizer](), list[float]()
-    for each in case.quantizers:
-        ends = held.get(each.tensor, (0.0, 0.0))
-        if each.kind == "activation" and ends[1] > ends[0] and each.params.scale.size == 1:
-            widths.append(times_wider(each, ends))
-            each = with_range(each, *ends) if widths[-1] >= FILLED else each
-        narrow.append(each)
-    times = statistics.median(widths) if widths else 0.0
-    return (sum(each >= FILLED for each in widths), times, narrow) if times > _ROOM * FILLED else (0, 0.0, narrow)
+    known = [each for each in case.quantizers if each.tensor in held and each.params.scale.size == 1]
+    widths = {each.name: times_wider(each, held[each.tensor]) for each in known if any(held[each.tensor])}
+    wide = {name for name, width in widths.items() if width >= FILLED}
+    narrow = [with_range(each, *held[each.tensor]) if each.name in wide else each for each in case.quantizers]
+    times = statistics.median(widths.values()) if widths else 0.0
+    return (len(wide), times, narrow) if times > _ROOM * FILLED else (0, 0.0, narrow)
 
 
 def _held_range(case: DeviceReplay, tensor: str, scale: ToolScale, excess: float) -> tuple[float, float]:

@@ -252,7 +252,7 @@ class RoomyRanges:
 
 
 def roomy_ranges(case: Case) -> RoomyRanges | None:
-    """Whether the ranges of a network leave half of their codes unused; None where the one in the middle does not."""
+    """Ranges that leave half of their codes unused, where the one in the middle of all does; else None."""
     facts, found = case.facts, dict[Suspect, tuple[float, tuple[float, float]]]()
     for each in _observed(case):
         seen = [facts.observed[name].range for name in each.tensors if name in facts.observed]
@@ -296,10 +296,12 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
             low, high = min(each.range[0] for each in members), max(each.range[1] for each in members)
             # A few samples do not show how far others reach; a range that starts at zero still does.
             margin = _MARGIN * (high - low)
+            seen = low - margin * (low < 0), high + margin * (high > 0)
             safe = safe_range(members, facts.quantizers[group.name].spec.bits)
-            seen = min(low - margin * (low < 0), safe[0]), max(high + margin * (high > 0), safe[1])
-            own = reach(facts.quantizers[group.name])
+            ends = zip(seen, safe, reach(facts.quantizers[group.name]), strict=True)
             # What half of the samples does not reach, the other half may.
-            low, high = (not_narrower(*ends) for ends in zip(seen, own, strict=True))
+            low, high = (
+                own if not_narrower(far, own) == own else max(far, rare, key=abs) for far, rare, own in ends
+            )
             fixes |= {name: with_range(facts.quantizers[name], low, high) for name in group.quantizers}
     return fixes

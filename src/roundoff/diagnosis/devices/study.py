@@ -712,7 +712,7 @@ class _DeviceDiagnosis:
         return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count, **told)
 
     def _roomy(self, loss: Loss) -> tuple[Loss, Message] | None:
-        """What the file's bits lose with ranges of these samples, where its own are far too wide all over; else None.
+        """What the file's bits lose with ranges of these samples, where its own are far too wide; else None.
 
         A device that follows such a file is right, and the file asks for what it loses.
         """

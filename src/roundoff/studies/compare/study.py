@@ -542,7 +542,7 @@ _MOST_OF_OUTPUT = 1 << 16
 
 
 def _likely_outputs(job: _ComparisonRun) -> "tuple[OutputPart, ...]":
-    """What may be outputs where no network tells: the last tensor and its channels; where no order, any small one."""
+    """What may be outputs where no network tells: the last tensor and its channels; in no order, any small one."""
     from roundoff.graph.interface import OutputPart
 
     if job.settings.topology is not None:
