@@ -37,7 +37,7 @@ from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.run.capture import Samples
-from roundoff.tensors.ranges import ranges_of_steps
+from roundoff.tensors.ranges import on_grid, ranges_of_steps
 from roundoff.tensors.stored import ToolScale, scales_of
 
 # Values from which the grid of a tensor is told.
@@ -233,7 +233,14 @@ class DeviceReplay:
     @cached_property
     def _cast(self) -> frozenset[str]:
         """Tensors that a tool wrote in float, which only those who read them get as codes."""
-        return frozenset(self.golden.coded.keys() - self.scales.keys()) if self.scaled else frozenset()
+        coded = self.golden.coded if self.scaled else {}
+        return frozenset(
+            name
+            for name in self.tensors
+            if name in coded
+            and name not in self.scales
+            and not on_grid(self._some_values(name), float(coded[name].params.scale))
+        )
 
     @cached_property
     def _uncast(self) -> Golden:
