@@ -26,7 +26,8 @@ from roundoff.messages.message import english
 _UNITS, _FAILURES, _SUITES = "units", "failures", "suites"
 _HASH_LENGTH = 64
 _HANDS = 16
-_STAMP = "%Y%m%dT%H%M%S.%fZ"
+STAMP = "%Y%m%dT%H%M%S.%fZ"
+"""How the time of a run is written, in UTC."""
 
 
 T = TypeVar("T")
@@ -332,10 +333,10 @@ class UnitStore:
 
     def add_run(self, suite: str, units: Sequence[Mapping[str, Any]], *, whole: bool = True) -> str:
         """Remember a run, of the whole suite or of a share; gives when it was."""
-        when = datetime.now(UTC).strftime(_STAMP)
+        when = datetime.now(UTC).strftime(STAMP)
         content = sealed({"suite": suite, "units": list(units), "whole": whole})
         while not self._objects.create(_run(suite, when), content):
-            when = datetime.now(UTC).strftime(_STAMP)
+            when = datetime.now(UTC).strftime(STAMP)
         return when
 
     def runs(self, suite: str | None = None) -> list[SuiteRun]:
@@ -446,6 +447,6 @@ def _run(suite: str, when: str) -> str:
 def seconds_of(when: str) -> float:
     """When a run was, in seconds; the beginning of time where that cannot be read."""
     try:
-        return datetime.strptime(when, _STAMP).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(when, STAMP).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0
