@@ -452,7 +452,7 @@ def project_text(
             "As in training; without these lines pictures must have the input's size and are fed as 0..255."
         )
         lines += [f"# {shown(how)}", *_preprocessing(ask)]
-    lines += ["", "[goal]", '# max-drop = "1%"  # for tune', ""]
+    lines += ["", "[goal]", f'# max-drop = "1%"  # {shown(english("for tune"))}', ""]
     return "\n".join(lines)
 
 
@@ -469,7 +469,7 @@ def _choice(
     if len(names) > 1 and ask is not None:
         chosen = ask(question, names) or chosen
     others = [name for name in names if name != chosen]
-    return [f"{key} = {_quoted(chosen)}" + (f"  # or: {', '.join(others)}" if others else "")]
+    return [f"{key} = {_quoted(chosen)}" + (f"  # {shown(english('or'))}: {', '.join(others)}" if others else "")]
 
 
 # Most pictures are fed in one of these ways; their numbers are in preprocessing/conventions.toml.

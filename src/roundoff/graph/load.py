@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from roundoff.core.files import caffe_pair, is_caffe, is_there, reading, regular_file
+from roundoff.core.files import caffe_pair, is_caffe, reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.nodes import (
@@ -97,8 +97,8 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 
-def external_files(path: Path) -> tuple[Path, ...]:
-    """The files beside a model in which its weights lie; none where it is no model."""
+def external_names(path: Path) -> tuple[str, ...]:
+    """The files beside a model in which its weights lie, as it names them; none where it is no model."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -113,7 +113,7 @@ def external_files(path: Path) -> tuple[Path, ...]:
         for entry in tensor.external_data
         if entry.key == "location" and entry.value != path.name
     }
-    return tuple(file for name in sorted(named) if is_there(file := path.parent / name, file=True))
+    return tuple(sorted(named))
 
 
 def _check_external(tensor: Any, model: Path) -> None:
