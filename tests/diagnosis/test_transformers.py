@@ -278,6 +278,29 @@ def test_masked_scores_that_saturate_where_they_count_are_named(value: float) ->
     assert all(each.low is not None and each.low < -7 for each in first.remedy.changes if each.kind == "range")
 
 
+def test_a_mask_that_was_stored_as_codes_of_nothing_is_lost_whatever_its_scale_reaches() -> None:
+    model = sharp(transformer(CAUSAL))
+    samples = Given(feeds(model, 16))
+    [part] = find_parts(model).attentions
+    [mask] = [each.tensor for each in part.operands]
+    [held] = [each for each in model.proto.graph.initializer if each.name == mask]
+    made = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
+    for tensor, high in ((mask, 0.0), (part.masked, 9.0)):
+        made = changed(
+            made,
+            tensor,
+            lambda each, high=high: replace(each, params=parameters_from_range(-120.0, high, each.spec)),
+        )
+    nothing = np.zeros(list(held.dims), np.int32)
+    made = changed(
+        made, mask, lambda each: replace(each, codes=nothing + each.params.zero_point.astype(np.int32).item())
+    )
+    first = diagnose_quantization(made, samples).accused[0]
+    assert (first.cause, first.proven) == ("attention-mask", True)
+    assert first.evidence["stored"] == 0
+    assert first.measures[0].after > first.measures[0].before + 10
+
+
 def test_masked_scores_that_reach_down_far_enough_are_not_accused() -> None:
     quantized, samples, _ = _narrow(-math.inf, clamped=True)
     found = diagnose_quantization(quantized, samples)
