@@ -285,15 +285,15 @@ def test_a_mask_that_was_stored_as_codes_of_nothing_is_lost_whatever_its_scale_r
     [mask] = [each.tensor for each in part.operands]
     [held] = [each for each in model.proto.graph.initializer if each.name == mask]
     made = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
-    for tensor, high in ((mask, 0.0), (part.masked, 9.0)):
-        made = changed(
-            made,
-            tensor,
-            lambda each, high=high: replace(each, params=parameters_from_range(-120.0, high, each.spec)),
-        )
     nothing = np.zeros(list(held.dims), np.int32)
+
+    def stored(each: Any) -> Any:
+        params = parameters_from_range(-120.0, 0.0, each.spec)
+        return replace(each, params=params, codes=nothing + int(params.zero_point))
+
+    made = changed(made, mask, stored)
     made = changed(
-        made, mask, lambda each: replace(each, codes=nothing + each.params.zero_point.astype(np.int32).item())
+        made, part.masked, lambda each: replace(each, params=parameters_from_range(-120.0, 9.0, each.spec))
     )
     first = diagnose_quantization(made, samples).accused[0]
     assert (first.cause, first.proven) == ("attention-mask", True)

@@ -103,8 +103,13 @@ def test_networks_beside_each_other_give_the_same_one_after_the_other(
     bench = Bench(quantized.float_model, samples())
     other = switch_on(quantized.float_model, quantized.quantizers)
     wanted = list(bench.run([4, 0, 2], bench.open(), bench.open(other)))
-    opened: list[int] = []
+    opened: list[Any] = []
     real = Bench.open
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        opened.append(args)
+        return real(*args, **kwargs)
+
     monkeypatch.setattr(bench_module, "HEAVY_BYTES", 0 if heavy else 1 << 40)
     monkeypatch.setattr(
         Bench, "open", lambda *args, **kwargs: (opened.append(len(opened)), real(*args, **kwargs))[1]
