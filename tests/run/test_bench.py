@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.quantizers import QuantParams
 from roundoff.core.tensors import Array
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
@@ -92,6 +93,35 @@ def test_networks_that_differ_in_scales_share_a_session_and_give_the_same_bits(m
                 np.testing.assert_array_equal(ours[name], theirs[name])
     weightless = [each for each in quantized.quantizers if each.kind != "weight"]
     assert bench.open_tuned(weightless).session is not first.session
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_networks_beside_each_other_give_the_same_one_after_the_other(
+    model: Model, monkeypatch: pytest.MonkeyPatch, *, heavy: bool
+) -> None:
+    quantized = quantize_model(model, samples(), QuantizeSettings(load_target("generic-int8"))).quantized
+    bench = Bench(quantized.float_model, samples())
+    other = switch_on(quantized.float_model, quantized.quantizers)
+    wanted = list(bench.run([4, 0, 2], bench.open(), bench.open(other)))
+    opened: list[Any] = []
+    real = Bench.open
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        opened.append(args)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(bench_module, "HEAVY_BYTES", 0 if heavy else 1 << 40)
+    monkeypatch.setattr(
+        Bench, "open", lambda *args, **kwargs: (opened.append(len(opened)), real(*args, **kwargs))[1]
+    )
+    found = bench.beside([4, 0, 2], quantized.float_model, other)
+    feed, first = next(found)
+    np.testing.assert_array_equal(feed["image"], IMAGES[4])
+    for [ours, theirs], [left, right] in zip(wanted, [first, *(each for _, each in found)], strict=True):
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], left[name])
+            np.testing.assert_array_equal(theirs[name], right[name])
+    assert len(opened) == 2
 
 
 @pytest.mark.parametrize(("keep", "reads"), [(False, 6), (True, 3)])
