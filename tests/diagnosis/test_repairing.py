@@ -12,6 +12,7 @@ import pytest
 from roundoff.core.plan import Step
 from roundoff.core.quantizers import dequantize, representable_range
 from roundoff.demo import load_split, model_path
+from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.loss import Loss, LossMeter, OutputPart
 from roundoff.diagnosis.margins import RangeMargins, decibel_interval
@@ -354,3 +355,37 @@ def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None
     others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
     assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
     assert fixed.repair.measures[0].improved
+
+
+def test_one_sample_given_many_times_says_nothing_of_others() -> None:
+    """An interval of copies is no width at all: the figure is told without one, and the gain is not proven."""
+    quantized, samples = for_target(*biased())
+    wide = changed(quantized, "r2", scaled(0.1))
+    rng = np.random.default_rng(7)
+    one = samples.feed(0)["x"]
+    for copies in (np.repeat(one, 20, axis=0), one + 1e-6 * rng.standard_normal((20, *one.shape[1:]))):
+        alike = ArraySamples({"x": copies.astype(np.float32)})
+        found = diagnose_quantization(wide, alike)
+        assert found.judgement is not None
+        assert "repeated" in {each.kind for each in found.judgement.doubts}
+        fixed = repair_diagnosis(found, RepairSource(wide, alike), DiagnoseSettings())
+        assert fixed is not None
+        done = fixed.repair
+        assert done.measures[0].improved
+        assert (done.interval, done.gain, done.proven, done.reached) == (None, None, False, False)
+
+
+def test_the_range_that_is_told_is_the_one_that_is_written() -> None:
+    quantized, samples = for_target(*biased())
+    narrow = changed(quantized, "r2", scaled(0.2))
+    fixed = repair_diagnosis(
+        diagnose_quantization(narrow, samples), RepairSource(narrow, samples), DiagnoseSettings()
+    )
+    assert fixed is not None
+    (told,) = [
+        dict(each.title.arguments) for each in fixed.repair.steps if each.title.key == "diagnosis.set_range"
+    ]
+    written = next(each for each in fixed.quantized.quantizers if each.tensor == "r2")
+    assert (told["low"], told["high"]) == pytest.approx(reach(written))
+    observed = open_case(quantized, samples).facts.observed["r2"].range
+    assert reach(written)[1] > 1.04 * observed[1]
