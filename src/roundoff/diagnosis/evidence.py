@@ -159,6 +159,12 @@ class Observed:
         """Root of the mean square."""
         return float(np.sqrt(self.energy.sum() / self.count)) if self.count else 0.0
 
+    @property
+    def usual_rms(self) -> float:
+        """The rms of the channel in the middle: that of all is made by a few channels that are far larger."""
+        loud = self.energy[self.energy > 0]
+        return float(np.sqrt(np.median(loud) * self.energy.size / self.count)) if loud.size else 0.0
+
 
 def safe_range(seen: Sequence[Observed], bits: int) -> tuple[float, float]:
     """Where a range has to end for samples like those that were seen of some tensors, which they do not hold."""

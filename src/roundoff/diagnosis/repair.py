@@ -266,8 +266,8 @@ class RepairJudge:
         self.samples, self._settings, self._most = samples, settings, max(1, found.samples)
         self._metric = samples.used_metric
         self._runners: dict[tuple[int, bool], tuple[Model, InterventionRunner]] = {}
-        known = () if found.judgement is None else found.judgement.doubts
-        self.alike = any(each.kind in _NO_SAMPLE for each in known)
+        doubts = () if found.judgement is None else found.judgement.doubts
+        self.alike = any(each.kind in _NO_SAMPLE for each in doubts)
         if self._metric is None:
             name = message("diagnosis.measure_outputs")
             self.measure = Measure(name, "dB", 0.0, 0.0, samples=len(samples.used.names))
@@ -467,10 +467,20 @@ class RepairSource:
 
 
 def wants_search(found: Diagnosis) -> bool:
-    """Whether the remedy is a search: no single place is to blame."""
+    """Whether the remedy is a search: no single place is to blame, or none could be shown to be."""
     remedies = [each.remedy for each in found.accused if each.remedy is not None]
-    return found.kind == "distributed" or any(
-        change.kind == "search" for remedy in remedies for change in remedy.changes
+    asked = any(change.kind == "search" for remedy in remedies for change in remedy.changes)
+    return found.kind == "distributed" or asked or (_lossy(found) and not found.accused)
+
+
+def _lossy(found: Diagnosis) -> bool:
+    """Whether outputs lose too much, and nothing speaks against what says so."""
+    judged = found.judgement
+    return (
+        found.kind == "not_enough_evidence"
+        and judged is not None
+        and judged.grade == "lossy"
+        and not judged.doubts
     )
 
 

@@ -18,6 +18,7 @@ from roundoff.diagnosis.culprits import (
     grouped,
     in_silence,
     merged,
+    takes_most,
     together,
     with_control,
 )
@@ -43,6 +44,8 @@ _DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers", "sof
 # Causes that are the same in every layer of a transformer and hide each other; each makes a part of the loss when
 # without it that is lower by so much.
 _JOINT, _A_PART_DB, _HIDDEN = ("attention-mask", "norm-precision", "softmax-range"), 1.0, 0.5
+# The same, asked where no few places make the loss.
+_STREAM = "residual-outliers"
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
@@ -352,10 +355,26 @@ class CulpritStages:
             return case, False
         if accused:
             return self._told(case, accused)
+        mended = self._stream(case)
+        if mended is not case:
+            return mended, True
         self.distributed = True
         if not self._proven:
             self._add_up(case)
         return case, False
+
+    def _stream(self, case: Case) -> Case:
+        """The residual stream with a few large values in one scale, wherever it is read: each alone is nothing.
+
+        More bits help any network a bit: without them most of what is lost must be gone.
+        """
+        parts = case.facts.parts
+        found = find_cause(_STREAM, "quantization").sought.places(case) if parts.is_transformer else None
+        if found is None or not all(
+            takes_most(case.loss(more=more), case.loss(found[1], more=more)) for more in (False, True)
+        ):
+            return case
+        return self._joint(case, _STREAM)
 
     def _add_up(self, case: Case) -> None:
         """The proof that a loss has no culprits."""
