@@ -221,6 +221,7 @@ def judged(before: list[float], after: list[float]) -> Any:
     fixed: Any = Fixed(made, Repair((step,), ()))
     judge: Any = SimpleNamespace(
         samples=RepairSamples(names, names),
+        alike=False,
         measure=replace(MEASURE, samples=len(before)),
         score=score,
     )
@@ -274,14 +275,14 @@ def told_of_decibels(held: list[float], unseen: list[float] | None = None) -> Re
 
     step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
     judge: Any = SimpleNamespace(
-        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=5), score=score
+        samples=RepairSamples(*names), alike=False, measure=replace(MEASURE, unit="dB", samples=5), score=score
     )
     fixed: Any = Fixed(made, Repair((step,), ()))  # type: ignore[arg-type]
     source = RepairSource(network, names[0])  # type: ignore[arg-type]
     every: Any = None
     if unseen is not None:
         before = losses([10 * each for each in unseen])
-        every = SimpleNamespace(before=lambda model: before, after=lambda: losses(unseen))
+        every = SimpleNamespace(before=lambda model: before, after=lambda: losses(unseen), turns=6)
     return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=every).repair
 
 
@@ -307,7 +308,7 @@ def test_the_figure_is_of_all_samples_where_each_is_measured_by_what_does_not_kn
     (one,) = found.measures
     assert (one.before, one.after) == pytest.approx((decibels(unseen) - 10, decibels(unseen)))
     assert (one.samples, found.held_out, found.used) == (9, 4, 5)
-    assert found.interval == pytest.approx(decibel_interval(losses(unseen)))
+    assert found.interval == pytest.approx(decibel_interval(losses(unseen), turns=6))
 
 
 def test_a_given_file_is_measured_on_all_samples_by_ranges_that_do_not_know_them() -> None:

@@ -627,7 +627,7 @@ def judge_repair(
         doubts.append(message("diagnosis.repair_gain_chance", count=judged))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
-        interval = None if judge.alike else decibel_interval(after.loss, None if rejected else rare)
+        interval = None if judge.alike else _interval(after.loss, None if rejected else (unseen, rare))
         sure = replace(fixed.repair, measures=(told,), interval=interval).bounded
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
@@ -651,6 +651,12 @@ def judge_repair(
         scores=scores,
     )
     return replace(fixed, repair=done)
+
+
+def _interval(loss: Loss, crossed: tuple[UnseenSamples | None, Array | None] | None) -> tuple[float, float] | None:
+    """Where decibels lie for other samples; of a repair by how samples were left out, and what rarer ones lose."""
+    unseen, rare = crossed or (None, None)
+    return decibel_interval(loss, rare, turns=0 if unseen is None else unseen.turns)
 
 
 def _counted(scores: SampleScores, samples: Samples | None) -> int:
