@@ -2,8 +2,8 @@
 
 ``python -m benchmarks peers [--python nncf=VENV/bin/python] [--page docs/benchmarks.md] [--nodes 125,250,500]``
 runs every job in a process of its own and prints CPU seconds, growth of memory, accuracy on samples that nobody
-saw with its interval, and the share of products in int8. Who is not installed, in this environment or in one of its
-own that is named, is skipped by name. With ``--page`` the page of the documentation is written anew.
+saw with its interval, and the share of products in int8. Who is not installed, in this environment or in one of
+its own that is named, is skipped by name. With ``--page`` the page of the documentation is written anew.
 """
 
 import argparse
