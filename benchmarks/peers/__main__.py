@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,9 @@ THEIRS = Path(__file__).with_name("theirs.py")
 PEERS = ("onnxruntime", "nncf", "polygraphy")
 SEARCHED = 500
 """So many samples a search may use, at most half of those with labels."""
-LAYER_SAMPLES, DUMP_MB = 32, 256
+UNSEEN = 2000
+"""So many samples that nobody saw are answered at most."""
+LAYER_SAMPLES, DUMP_MB = 32, 64
 
 
 @dataclass(frozen=True)
@@ -119,7 +122,7 @@ def lay_out(task: Task, folder: Path) -> int:
 def accuracy(path: Path, task: Task, searched: int) -> str:
     """Share of right answers on samples that neither side saw, by stock onnxruntime."""
     session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    images, labels = task.images[searched:], task.labels[searched:]
+    images, labels = (each[searched : searched + UNSEEN] for each in (task.images, task.labels))
     right = sum(
         int(session.run(None, {task.input: images[at : at + 1]})[0].reshape(-1).argmax() == labels[at])
         for at in range(len(labels))
@@ -140,12 +143,12 @@ MADE = "| | CPU s | MB on top | right on unseen samples (95 %) | products in int
 MEASURED = "| | CPU s | MB on top | of it |\n|---|---|---|---|"
 
 
-def made_models(bench: Bench, folder: Path) -> Iterator[str]:
+def made_models(bench: Bench, folder: Path, wanted: str) -> Iterator[str]:
     """Tables of models that both sides make of the same float model and samples."""
-    for number, task in enumerate(tasks(folder)):
+    for number, task in enumerate(each for each in tasks(folder) if fnmatch(each.name, wanted)):
         place = folder / f"task{number}"
         searched = lay_out(task, place)
-        unseen = len(task.labels) - searched
+        unseen = min(UNSEEN, len(task.labels) - searched)
         in_float = accuracy(task.path, task, searched)
         yield f"## {task.name}\n\n{unseen} unseen samples; in float {in_float} are right.\n"
         for title, jobs in GROUPS.items():
@@ -156,7 +159,7 @@ def made_models(bench: Bench, folder: Path) -> Iterator[str]:
                     path = place / f"{job}.onnx"
                     runs = f", {took.counts['runs']:,.0f} sample runs" if took.counts else ""
                     yield (
-                        f"| {job}{runs} | {took.cpu_s:.1f} | {took.growth_mb:.0f} | "
+                        f"| {job}{runs} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | "
                         f"{accuracy(path, task, searched)} | {integer_share(path):.0%} |"
                     )
             yield ""
@@ -189,7 +192,7 @@ def studied(bench: Bench, folder: Path, name: str, path: Path, images: Array) ->
         took = bench.run(job, place)
         if took is not None:
             of_it = ", ".join(f"{count:.0f} {what}" for what, count in took.counts.items())
-            yield f"| {name}: {job} | {took.cpu_s:.1f} | {took.growth_mb:.0f} | {of_it} |"
+            yield f"| {name}: {job} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | {of_it} |"
     shutil.rmtree(place)
 
 
@@ -228,7 +231,7 @@ def dumps(bench: Bench, folder: Path) -> Iterator[str]:
     for job in ("roundoff-compare", "polygraphy-compare"):
         took = bench.run(job, place)
         if took is not None:
-            yield f"| {job} | {took.cpu_s:.1f} | {took.growth_mb:.0f} | {took.counts['tensors']:.0f} tensors |"
+            yield f"| {job} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | {took.counts['tensors']:.0f} tensors |"
     yield ""
 
 
@@ -243,7 +246,7 @@ def grown(bench: Bench, folder: Path, counts: Sequence[int]) -> Iterator[str]:
         for job in ("roundoff-minmax", "onnxruntime-minmax", "roundoff-entropy", "onnxruntime-entropy"):
             took = bench.run(job, place)
             if took is not None:
-                yield f"| {count:,} samples: {job} | {took.cpu_s:.1f} | {took.growth_mb:.0f} | |"
+                yield f"| {count:,} samples: {job} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | |"
         shutil.rmtree(place)
     yield ""
 
@@ -273,6 +276,7 @@ def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     asked.add_argument("--python", action="append", default=[], metavar="PEER=PYTHON")
     asked.add_argument("--page", type=Path, default=None)
+    asked.add_argument("--models", default="*", help="of the networks with labels only those of such a name")
     asked.add_argument("--nodes", default="125,250,500")
     asked.add_argument("--samples", default="100,1000")
     given = asked.parse_args()
@@ -282,8 +286,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         told = [
-            heading(bench, ["python -m benchmarks peers", f"--nodes {given.nodes}", f"--samples {given.samples}"]),
-            *made_models(bench, folder),
+            heading(
+                bench,
+                [
+                    "python -m benchmarks peers",
+                    f"--models '{given.models}'",
+                    f"--nodes {given.nodes}",
+                    f"--samples {given.samples}",
+                ],
+            ),
+            *made_models(bench, folder, given.models),
             *studies(bench, folder, nodes),
             *dumps(bench, folder),
             *grown(bench, folder, samples),

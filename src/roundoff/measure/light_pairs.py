@@ -21,17 +21,20 @@ from typing import NamedTuple
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.float_sums import (
-    BLOCK,
+from roundoff.measure.pairs import (
+    FLOAT32_BLOCK,
     TINY,
     VANISHING,
+    ChannelEnergies,
+    Field,
+    PairSums,
     Piece,
+    SideSums,
     channel_squares,
     dot_products,
     split_pieces,
     usable_axis,
 )
-from roundoff.measure.pairs import ChannelEnergies, Field, PairSums, SideSums
 
 LIGHT_FIELDS: frozenset[Field] = frozenset(
     {"reference_energy", "candidate_energy", "error_energy", "product", "max_abs_error"}
@@ -266,10 +269,10 @@ class LightMeter:
     """Measures tensors; holds the buffers that takes, so each thread needs its own."""
 
     def __init__(self) -> None:
-        self._x = np.empty(BLOCK, np.float32)
-        self._flags = np.empty(BLOCK, np.bool_)
+        self._x = np.empty(FLOAT32_BLOCK, np.float32)
+        self._flags = np.empty(FLOAT32_BLOCK, np.bool_)
         self._d = np.empty(0, np.float32)
-        self._squares = np.empty(BLOCK, np.float32)
+        self._squares = np.empty(FLOAT32_BLOCK, np.float32)
 
     def measure(self, jobs: Sequence[MeterJob]) -> None:
         """Do jobs; small ones of one kind are done together, which takes a fraction of the time.
@@ -280,7 +283,7 @@ class LightMeter:
         for job in jobs:
             alike.setdefault(job.kind, []).append(job)
         for kind, group in alike.items():
-            together = max(1, BLOCK // max(1, group[0].reference.size))
+            together = max(1, FLOAT32_BLOCK // max(1, group[0].reference.size))
             for start in range(0, len(group), together):
                 self._measure_alike(group[start : start + together], kind)
 
@@ -344,7 +347,7 @@ class LightMeter:
         """References less candidates, float32 of shape (jobs, candidates, elements)."""
         size = len(jobs) * kind.candidates * piece.size
         if size > self._d.size:
-            self._d = np.empty(max(size, 2 * BLOCK), np.float32)
+            self._d = np.empty(max(size, 2 * FLOAT32_BLOCK), np.float32)
         d = self._d[:size].reshape(len(jobs), kind.candidates, piece.size)
         if not kind.coded:
             for at, job in enumerate(jobs):
