@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
+from roundoff.core.coverage import Coverage, Doubt, Judgement, OutputCoverage
 from roundoff.core.plan import Step
 from roundoff.core.quantizers import dequantize, representable_range
 from roundoff.demo import load_split, model_path
@@ -23,9 +24,19 @@ from roundoff.diagnosis.repair import (
     attempts,
     judge_repair,
     repair,
+    wants_search,
 )
 from roundoff.diagnosis.repairable_model import EditedModel, edit, retied
-from roundoff.diagnosis.result import CostClass, Finding, Measure, Remedy, RemedyChange, Repair, RepairStep
+from roundoff.diagnosis.result import (
+    CostClass,
+    Diagnosis,
+    Finding,
+    Measure,
+    Remedy,
+    RemedyChange,
+    Repair,
+    RepairStep,
+)
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import load_model
@@ -354,3 +365,23 @@ def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None
     others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
     assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
     assert fixed.repair.measures[0].improved
+
+
+@pytest.mark.parametrize(
+    ("kind", "grade", "doubts", "wanted"),
+    [
+        ("distributed", "lossy", (), True),
+        ("not_enough_evidence", "lossy", (), True),
+        ("not_enough_evidence", "lossy", (Doubt("repeated"),), False),
+        ("not_enough_evidence", "no_evidence", (), False),
+        ("not_enough_evidence", "incomplete", (), False),
+        ("elsewhere", "lossy", (), False),
+        ("healthy", "fine", (), False),
+    ],
+)
+def test_a_loss_without_a_known_cause_is_searched_for_where_the_samples_show_it(
+    kind: Any, grade: Any, doubts: tuple[Doubt, ...], wanted: bool
+) -> None:
+    judgement = Judgement(grade, Coverage(OutputCoverage(("y",))), doubts)
+    found = Diagnosis("m", verbatim(""), "quantization", kind, verbatim("v"), judgement=judgement)
+    assert wants_search(found) is wanted

@@ -462,10 +462,20 @@ class RepairSource:
 
 
 def wants_search(found: Diagnosis) -> bool:
-    """Whether the remedy is a search: no single place is to blame."""
+    """Whether the remedy is a search: no single place is to blame, or none could be shown to be."""
     remedies = [each.remedy for each in found.accused if each.remedy is not None]
-    return found.kind == "distributed" or any(
-        change.kind == "search" for remedy in remedies for change in remedy.changes
+    asked = any(change.kind == "search" for remedy in remedies for change in remedy.changes)
+    return found.kind == "distributed" or asked or (_lossy(found) and not found.accused)
+
+
+def _lossy(found: Diagnosis) -> bool:
+    """Whether outputs lose too much, and nothing speaks against what says so."""
+    judged = found.judgement
+    return (
+        found.kind == "not_enough_evidence"
+        and judged is not None
+        and judged.grade == "lossy"
+        and not judged.doubts
     )
 
 

@@ -171,6 +171,10 @@ def _shared(
         parts.append(ranges.range(live, spec, method))
     low = np.min(np.stack([np.asarray(part[0], dtype=np.float64) for part in parts]), axis=0)
     high = np.max(np.stack([np.asarray(part[1], dtype=np.float64) for part in parts]), axis=0)
+    limits = [member.range_limit for member in members if member.range_limit is not None]
+    if limits:
+        low = np.maximum(low, min(limit[0] for limit in limits))
+        high = np.minimum(high, max(limit[1] for limit in limits))
     return parameters_from_range(low, high, spec)
 
 

@@ -46,10 +46,11 @@ from roundoff.measure.verdicts import beside_tensors, index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import files_share, left_out, unplaced_files
-from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, weights_of
+from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, target_of
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -364,6 +365,7 @@ def diagnose_device(
     told = None
     if not quantized.quantizers and (told := _by_scales(quantized.float_model, samples, dumps, names)) is not None:
         quantized = told
+        notebook.settings = replace(notebook.settings, arithmetic=load_target(target_of(dumps)).arithmetic)
         notebook.notes.append(message("diagnosis.note_tool_scales", count=len(told.quantizers)))
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
@@ -462,7 +464,7 @@ def _by_scales(
     model: Model, samples: Samples, dumps: TensorSource, names: KnownNames | None
 ) -> QuantizedModel | None:
     """The network as the tool's own scales code it; None where they are not known."""
-    if weights_of(dumps) is None:
+    if not target_of(dumps):
         return None
     from roundoff.diagnosis.devices.tool_scales import expected_by_scales
 

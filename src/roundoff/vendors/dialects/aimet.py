@@ -260,14 +260,12 @@ class _EncodingReader:
             if axis is not None and len(shape) > axis and shape[axis] == count:
                 return axis
         raise BadInput(
-            english(
-                "{path} has {count} scales for {tensor!r} of shape {shape}: no axis of channels fits.",
-                path=self._path,
-                count=count,
-                tensor=tensor,
-                shape=list(shape),
-            ),
+            "{path} has {count} scales for {tensor!r} of shape {shape}: no axis of channels fits.",
             fix=_AGAIN,
+            path=self._path,
+            count=count,
+            tensor=tensor,
+            shape=list(shape),
         )
 
     def _channel_axis(self, node: Any, at: int, rank: int) -> int | None:

@@ -227,8 +227,7 @@ def read_ranking(path: Path) -> list[tuple[str, float]]:
     found = parse_json(read_small(path, what=english("The ranking")).decode(errors="replace"), name=str(path))
     if not isinstance(found, list) or not all(map(_is_ranked, found)):
         raise BadInput(
-            english("{path} is no ranking: it is not a list of pairs.", path=path),
-            fix=english("give the file of a search"),
+            "{path} is no ranking: it is not a list of pairs.", fix=english("give the file of a search"), path=path
         )
     return [(str(name), float(value)) for name, value in found]
 
@@ -576,8 +575,7 @@ def _check_options(options: SearchOptions) -> None:
             )
     if options.max_trials is not None and options.max_trials < 1:
         raise WrongValue(
-            english("max_trials is {max_trials}.", max_trials=options.max_trials),
-            fix=english("give 1 or more, or None"),
+            "max_trials is {max_trials}.", fix=english("give 1 or more, or None"), max_trials=options.max_trials
         )
     if options.time_limit is not None and not options.time_limit > 0:
         raise WrongValue(
