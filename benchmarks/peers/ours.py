@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import onnx  # noqa: F401 - imported by the others before their clock starts, too
+import onnxruntime  # noqa: F401
 
 from benchmarks.peers.theirs import MAX_DROP, Work, run
 from roundoff.align.alignment import align
