@@ -13,8 +13,8 @@ from roundoff.pages.terminal import command_lines, left_out_lines
 
 def test_rows_without_room() -> None:
     assert left_out_lines(0) == []
-    assert left_out_lines(1)[0].plain == "1 row that matters less is left out; --top all shows them"
-    assert left_out_lines(7)[0].plain == "7 rows that matter less are left out; --top all shows them"
+    assert left_out_lines(1)[0].text == "1 row that matters less is left out; --top all shows them"
+    assert left_out_lines(7)[0].text == "7 rows that matter less are left out; --top all shows them"
 
 
 def test_what_is_said_first_stands_behind_the_verdict() -> None:

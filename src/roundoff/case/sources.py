@@ -541,5 +541,5 @@ class RunExtras:
         return english(
             "calibrated on {few} {few:sample|samples} alone: {value} dB at the worst output",
             few=len(case.samples.names),
-            value=f"{result.best.measured_db:.4g}",
+            value=f"{result.best.measured_db:.1f}",
         )

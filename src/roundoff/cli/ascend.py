@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.options import command, one_of, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
-from roundoff.cli.terminal import Terminal, wrapped_lines
+from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 from roundoff.messages.message import english, shown
 
@@ -312,6 +312,7 @@ def _advisor(found: argparse.Namespace, terminal: Terminal) -> int:
 def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     """Walk the vendor's guide on the data at hand."""
     notes: Notes = found.notes
+    from roundoff.messages.lines import wrapped_lines
     from roundoff.vendors.ascend.guide import GuideInput, walk
 
     given = GuideInput(

@@ -177,6 +177,9 @@ def _print(args: argparse.Namespace, terminal: Terminal, outcome: "DiagnosisOutc
         print_page(terminal, diagnosis_page(outcome.document))
 
 
+_SORTED_ROWS = 8
+
+
 def _rows(text: str) -> int | None:
     return None if text == "all" else whole_number(text, "{text!r} is neither a number nor 'all'", least=0)
 
@@ -211,7 +214,7 @@ def _rows(text: str) -> int | None:
     group(
         "output",
         opt("--sort", "order of the table", choices=("order", "worst"), default="order"),
-        opt("--rows N|all", "rows shown (default: 8, those that fail first)", type=_rows, default=8),
+        opt("--rows N|all", "rows of the table shown, failing ones first (default: none)", type=_rows, default=0),
         one_of(JSON, opt("--csv", "print CSV instead of the table")),
         HTML,
         opt("--junit FILE", "also write JUnit XML"),
@@ -251,7 +254,9 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     is_open = found.state != "pass" or any(row.difference for row in found.rows)
     steps = _after_comparison(args) if is_open and table is None else []
     labels = [translate("compare.next"), *("" for _ in steps[1:])]
-    page = comparison_page(document, View(args.rows, args.sort)) if table is None else table
+    # Who asks for an order wants to see a table.
+    rows = _SORTED_ROWS if args.sort == "worst" and args.rows == 0 else args.rows
+    page = comparison_page(document, View(rows, args.sort)) if table is None else table
     then = verdict_lines(zip(labels, steps, strict=True)) if steps else None
     junit = {} if args.junit is None else {args.junit: comparison_junit(found)}
     show(args, terminal, document, (page, then), also=junit)

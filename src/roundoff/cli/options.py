@@ -91,7 +91,7 @@ def _time(text: str) -> float:
     """A time, like ``90s``, ``5m`` or ``1h``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
     number = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if number <= 0:
+    if not 0 < number < math.inf:
         raise refused("{text!r} is not a time; write it as 90s, 5m or 1h", text=text)
     return number
 

@@ -46,7 +46,7 @@ _JUDGING = group(
     opt("before RUN_A", "the run before: a run directory or its run.json"),
     opt("after RUN_B", "the run after"),
     _JUDGING,
-    results("diff.csv", _CSV_START, top(20), SORT),
+    results("diff.csv", _CSV_START, top(8), SORT),
 )
 def diff(args: argparse.Namespace, terminal: Terminal) -> int:
     """Compare two runs: which nodes got better or worse, and can it be chance?
@@ -85,7 +85,7 @@ def diff(args: argparse.Namespace, terminal: Terminal) -> int:
     results(
         "diff.csv",
         _CSV_START,
-        top(20),
+        top(8),
         opt("--junit FILE", "also write JUnit XML"),
         opt("--annotate", "also print a line per failure as GitHub reads it"),
     ),

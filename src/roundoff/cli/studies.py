@@ -54,7 +54,7 @@ _MOST_BINS = 10_000
         "--arithmetic NAME|FILE",
         "for --mode integer: compute like this target (default: the one quantized for, else the widest)",
     ),
-    results("layers.csv", "order,node,op_type,", SORT, top(10)),
+    results("layers.csv", "order,node,op_type,", SORT, top(6)),
     LIMITS,
     DATA,
 )
@@ -135,7 +135,7 @@ def _diagnosed(args: argparse.Namespace) -> str:
         opt("--resume FILE", "remember what is measured in FILE, and go on from there"),
         DASK,
     ),
-    results("sensitivity.csv", "kind,rank,name,node,", top(5, "rows of each table"), pictures="FILE|DIR"),
+    results("sensitivity.csv", "kind,rank,name,node,", top(4, "rows of each table"), pictures="FILE|DIR"),
     LIMITS,
     DATA,
 )

@@ -37,9 +37,11 @@ from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_l
 _TONES: dict[str, pages.Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
 # Findings are told in full while lines are left on a screen of 30, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
-_SUSPECTED, _PLACES = 2, 3
+_SUSPECTED, _PLACES, _REPAIRED_STEPS = 2, 3, 2
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
+# A gain of less is not told of.
+_LEAST_DB = 0.5
 # Less is not told apart: NaN, infinite, or beyond all measure.
 _FEWEST_DB = -60.0
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
@@ -112,7 +114,7 @@ def diagnosis_page(document: RunDocument) -> pages.Page | None:
 
 def verdict_line(found: Diagnosis) -> str:
     """The verdict in one sentence, as it is told while a repair is under way."""
-    return translate("diagnosis.said", name=translate(_word_key(found)), text=shown(found.verdict))
+    return translate("diagnosis.said", name=translate(word_key(found)), text=shown(found.verdict))
 
 
 def diagnosis_details(document: RunDocument) -> pages.Page | None:
@@ -161,7 +163,7 @@ def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
         _TONES.get(found.kind, "open"),
         bilingual("diagnosis.titled", text=phrase_of(found.verdict)),
         f"diagnosis_{found.kind}",
-        bilingual(_word_key(found)),
+        bilingual(word_key(found)),
         brief=_in_brief(found, hero) if laddered else None,
     )
     # Shares of right answers stand in a table, as far as networks were scored.
@@ -193,7 +195,8 @@ def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
     yield _in_terminal(lines)
 
 
-def _word_key(found: Diagnosis) -> str:
+def word_key(found: Diagnosis) -> str:
+    """The verdict in one word."""
     side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
     return f"diagnosis.word_{found.kind}{side}"
 
@@ -465,13 +468,14 @@ def _where(finding: Finding, most: int = _PLACES) -> str:
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
+    # Beside what was proven there is room for places and words alone.
+    proven = len(open_ones) < len(found.findings)
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
+        summary = _where(finding, 1) if proven else shown(finding.summary)
+        text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=summary)
         if finding.measures:
             text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
         if finding.control is not None and not finding.control.holds:
-            # Beside what was proven there is room for the word alone.
-            proven = len(open_ones) < len(found.findings)
             control = "" if proven else control_text(finding.control)
             text = translate(f"diagnosis.{'by_chance' if proven else 'within_chance'}", text=text, control=control)
         yield "" if index else translate("diagnosis.label_suspected"), text
@@ -490,7 +494,8 @@ def _limits(found: Diagnosis) -> Iterator[_Line]:
 
 
 def _next_lines(found: Diagnosis) -> Iterator[_Line]:
-    for index, command in enumerate(found.next_steps):
+    # After a repair: confirm it, and take it over. A browser has room for all.
+    for index, command in enumerate(found.next_steps[: None if found.repair is None else _REPAIRED_STEPS]):
         yield "" if index else translate("diagnosis.label_next"), command
 
 
@@ -724,16 +729,23 @@ def _doubt_lines(repair: Repair | None, *, scored: bool) -> Iterator[_Line]:
 
 
 def _step_lines(repair: Repair | None) -> Iterator[_Line]:
-    """What was kept, each with what it brought, and what was not."""
+    """What was kept, each with what it brought; where that is nothing, what was refused. A browser shows all."""
     if repair is None:
         return
-    for label, kept in (("kept", True), ("refused", False)):
-        for at, step in enumerate(each for each in repair.steps if each.kept is kept):
-            cost = cost_name(step.cost) if step.added is None else shown(step.added)
-            title = shown(step.title)
-            text = translate("diagnosis.priced", title=title, cost=cost) if kept else title
-            measured = measure_text(step.measure) if kept else shown(step.why) if step.why else ""
-            yield "" if at else translate(f"diagnosis.{label}"), _said(text, measured) if measured else text
+    kept = [each for each in repair.steps if each.kept]
+    helped = [each for each in kept if _visible(each.measure)]
+    for at, step in enumerate(helped or kept):
+        cost = cost_name(step.cost) if step.added is None else shown(step.added)
+        text = translate("diagnosis.priced", title=shown(step.title), cost=cost)
+        yield "" if at else translate("diagnosis.kept"), _said(text, measure_text(step.measure))
+    for at, step in enumerate(() if kept else repair.steps):
+        title = shown(step.title)
+        yield "" if at else translate("diagnosis.refused"), _said(title, shown(step.why)) if step.why else title
+
+
+def _visible(measure: Measure) -> bool:
+    """Whether a gain is one that a reader sees: as small a one in decibels as below is none."""
+    return measure.improved and not (measure.unit == "dB" and measure.after - measure.before < _LEAST_DB)
 
 
 def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:

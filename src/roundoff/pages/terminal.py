@@ -15,6 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
+from roundoff.messages.lines import longest_atom, wrapped_lines
 from roundoff.messages.message import Remark, phrase_of, sanitize_for_display, short_name, shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.pages.blocks import (
@@ -35,7 +36,7 @@ from roundoff.pages.blocks import (
 )
 
 # A line that is nothing but a command: sentences have a blank word that no shell would quote in them.
-_COMMAND = re.compile(r"roundoff [a-z][a-z0-9-]* [^;:()]*$")
+_COMMAND = re.compile(r"roundoff [a-z][a-z0-9-]* [^;:()\uff08\uff09\uff0c\u3002\uff1b\uff1a]*$")
 # From this width on a table has room for its wide columns.
 _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
@@ -85,24 +86,48 @@ def _block(block: Block) -> Iterator[RenderableType]:
         if block.left_out is None:
             yield from left_out_lines(len(block.rows) - len(_shown(block)))
         elif block.left_out.en:
-            yield Text(block.left_out.within(current_language()), style="dim")
+            yield Prose(block.left_out.within(current_language()), style="dim")
     elif isinstance(block, Paragraph):
         text = block.text.within(current_language())
         label = "terminal.warning" if block.first else "terminal.note"
-        yield Text(translate(label, text=text) if block.note else text, style="" if block.first else "dim")
+        yield Prose(translate(label, text=text) if block.note else text, style="" if block.first else "dim")
     elif isinstance(block, Commands):
         yield from (Text(f"  {line}") for line in block.lines)
 
 
-def _headline(block: Headline) -> Text:
+def _headline(block: Headline) -> "Prose":
     """One word that stands out, and what it is about, which may begin with a colon."""
     text = (block.brief or block.text).within(current_language())
     if block.word is None:
-        return Text(text, style=_STYLES[block.tone])
+        return Prose(text, style=_STYLES[block.tone])
     word = block.word.within(current_language())
-    whole = Text(headline_text(word, text))
-    whole.stylize(_STYLES[block.tone], 0, len(word))
-    return whole
+    return Prose(headline_text(word, text), marked=len(word), mark=_STYLES[block.tone])
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Sentences in lines that leave numbers with their units.
+
+    Attributes:
+        text: The sentences, in the language of the terminal.
+        style: Of all of them.
+        marked: So many of the first characters stand out.
+        mark: By which style.
+    """
+
+    text: str
+    style: str = ""
+    marked: int = 0
+    mark: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = Text("\n".join(wrapped_lines(self.text, options.max_width, torn=True)), self.style, no_wrap=True)
+        lines.stylize(self.mark, 0, self.marked)
+        yield lines
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = max(map(cell_len, self.text.split("\n")))
+        return Measurement(min(longest_atom(self.text), options.max_width), min(widest, options.max_width))
 
 
 def _shown(table: TableBlock) -> list[tuple[Cell, ...]]:
@@ -130,8 +155,8 @@ class _TerminalTable:
         for _, column in chosen:
             _add_column(drawn, column)
         for row in _shown(self.table):
-            cells = [_cell(row[index], column) for index, column in chosen]
-            drawn.add_row(*(_in_ascii(cell) if options.ascii_only else cell for cell in cells))
+            cells = [_cell(row[index], column, ascii_only=options.ascii_only) for index, column in chosen]
+            drawn.add_row(*cells)
         yield drawn
 
 
@@ -147,14 +172,13 @@ def _add_column(drawn: RichTable, column: Column) -> None:
         drawn.add_column(heading, overflow="fold")
 
 
-def _cell(value: Cell, column: Column) -> Text:
+def _cell(value: Cell, column: Column, *, ascii_only: bool) -> Text | Prose:
     text = cell_text(value, column).within(current_language())
-    return Text(short_name(text) if column.kind == "node" else text)
-
-
-def _in_ascii(cell: Text) -> Text:
-    """Curves as terminals that know ASCII alone can draw them."""
-    return Text(cell.plain.translate(_PLAIN_CURVES))
+    if ascii_only:  # curves as terminals that know ASCII alone can draw them
+        text = text.translate(_PLAIN_CURVES)
+    if column.kind == "node":
+        return Text(short_name(text))
+    return Prose(text) if column.kind == "text" and not column.id.endswith("op_type") else Text(text)
 
 
 VerdictLine = tuple[str, Remark]
@@ -180,7 +204,7 @@ def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
     grid.add_column(overflow="fold")
     for label, text in lines:
         said = shown(text)
-        cell = _TerminalCommand(said) if _COMMAND.match(said) else Text(said)
+        cell = _TerminalCommand(said) if _COMMAND.match(said) else Prose(said)
         grid.add_row(Text(f"  {shown(label)}", style="dim"), cell)
     return grid
 
@@ -229,6 +253,6 @@ def command_lines(text: str, width: int) -> list[str]:
 # Lines below a table: what is not shown, what the reader should know, and where the rest is written.
 
 
-def left_out_lines(rows: int) -> list[Text]:
+def left_out_lines(rows: int) -> list[Prose]:
     """Says that so many rows did not find room, if any; those shown matter most."""
-    return [Text(translate("terminal.left_out", count=rows), style="dim")] if rows else []
+    return [Prose(translate("terminal.left_out", count=rows), style="dim")] if rows else []

@@ -179,7 +179,8 @@ def _shared(
 
 
 def _bias_parameters(source: QuantParams, weight: QuantParams) -> QuantParams:
-    scale = np.asarray(source.scale * weight.scale, dtype=np.float32)
+    # The product of two small steps may be none in float32.
+    scale = np.maximum(source.scale * weight.scale, np.finfo(np.float32).tiny).astype(np.float32)
     return QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
 
 

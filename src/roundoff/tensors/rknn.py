@@ -285,7 +285,8 @@ def _missing() -> Content:
 def _probe_text(path: Path) -> Content:
     """Values as text, one on each line; their shape is not said."""
     try:
-        values = np.array(path.read_text("ascii").split(), np.float32)
+        with np.errstate(over="ignore"):  # what is beyond float32 is infinite
+            values = np.array(path.read_text("ascii").split(), np.float32)
     except (ValueError, UnicodeDecodeError) as error:
         raise Unreadable(english("is no list of numbers")) from error
     if not values.size:

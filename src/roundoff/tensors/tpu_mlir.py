@@ -208,9 +208,8 @@ def _scales(*folders: Path) -> dict[str, ToolScale]:
     }
 
 
-_RESULT = re.compile(
-    r"-> \(?tensor<[\dx]*!quant\.uniform<([iu])(\d+):\w+, ([-+.eE\d]+)(?::(-?\d+))?>>.* loc\((#loc\d+)\)"
-)
+_RESULT = re.compile(r"-> \(?tensor<[\dx]*!quant\.uniform<([iu])(\d{1,2}):\w+, ([-+.eE\d]+)(?::(-?\d{1,10}))?>>")
+_PLACE = re.compile(r" loc\((#loc\d+)\)")
 _LOCATION = re.compile(r'^(#loc\d+) = loc\("(.*)"\)$')
 
 
@@ -219,13 +218,17 @@ def read_lowered(path: Path) -> dict[str, ToolScale]:
     places: dict[str, tuple[str, str, str, str | None]] = {}
     names: dict[str, str] = {}
     for line in read_small(path, what=english("The graph")).decode("utf-8", "replace").splitlines():
-        if result := _RESULT.search(line):
-            places[result[5]] = result[1], result[2], result[3], result[4]
+        result = _RESULT.search(line)
+        if result and (at := _PLACE.findall(line, result.end())):
+            places[at[-1]] = result[1], result[2], result[3], result[4]
         elif location := _LOCATION.match(line):
             names[location[1]] = location[2]
     found: dict[str, ToolScale] = {}
     for place, (sign, width, text, offset) in places.items():
-        scale, bits, zero = float(text), int(width[:3]), int(offset or 0)
+        try:
+            scale, bits, zero = float(text), int(width), int(offset or 0)
+        except ValueError:
+            continue
         if place in names and 0 < scale < np.inf and bits in (4, 8, 16):
             first = -(1 << (bits - 1)) if sign == "i" else 0
             last = first + (1 << bits) - 1

@@ -16,6 +16,7 @@ from roundoff.diagnosis.causes.device_ranges import (
     follows_scale,
     mixed_findings,
     range_findings,
+    roomy_quantizers,
     wide_ranges,
 )
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
@@ -591,7 +592,7 @@ class _DeviceDiagnosis:
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
-        unlike = None if loss is None or expected is not None else self._unlike(loss)
+        unlike = None if loss is None else self._unlike(loss) if expected is None else self._roomy(loss)
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
         if not too_many and not nowhere.tensors:
@@ -711,6 +712,20 @@ class _DeviceDiagnosis:
             )
             return (loss, message("diagnosis.device_unscaled", names=unscaled, kept=kept)) if unscaled else None
         return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count, **told)
+
+    def _roomy(self, loss: Loss) -> tuple[Loss, Message] | None:
+        """What the file's bits lose with ranges of these samples, where its own are far too wide; else None.
+
+        A device that follows such a file is right, and the file asks for what it loses.
+        """
+        count, times, quantizers = roomy_quantizers(self._replay)
+        if not count or self._notebook.out_of_time():
+            return None
+        usual = self._outputs.of_quantizers(quantizers)
+        if loss.excess_db(usual, negligible=10 ** (-_AS_HALF_DB / 10)) <= _COARSER_CODES_DB:
+            return None
+        kept, best = output_sqnr_text(loss), decibels_text(usual.sqnr_db)
+        return usual, message("diagnosis.device_wide", kept=kept, usual=best, count=count, times=times)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []

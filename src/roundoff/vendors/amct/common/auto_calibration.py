@@ -432,7 +432,15 @@ class AccuracyBasedAutoCalibrationBase:
             self._known = {trial.key: trial for trial in read_history(self.history_path)}
             self._earlier = dict(self._known)
         self._original = self.evaluate_original()
-        if not self._judge(self._original)[0]:
+        first, second = self._judge(self._original), self._judge(self._original)
+        if first != second:
+            what = english(
+                "metric_eval(original, original) says {first}, and asked again {second}.",
+                first=first,
+                second=second,
+            )
+            raise WrongValue(what, fix=english("let its answer depend on the two measures alone"))
+        if not first[0]:
             what = english("The float model itself is not good enough by metric_eval(original, original).")
             raise WrongValue(what, fix=english("let metric_eval accept a loss of 0"))
         self.calibrate()
