@@ -236,6 +236,8 @@ def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.T
     top = next((each for each in found.measures if each.of_top1), None)
     metric = next((each.what for each in found.measures if each.of_task), None)
     name = bilingual("diagnosis.measure_accuracy") if metric is None else phrase_of(metric)
+    # Names of outputs would take the room.
+    single = found.judgement is not None and found.judgement.coverage.outputs.total == 1
     columns: list[tuple[str, Phrase, Literal["text", "number"]]] = [
         ("network", plain(" " * 9), "text"), ("score", name, "number"), ("interval", plain("  95 %"), "number"),
     ]  # fmt: skip
@@ -244,7 +246,8 @@ def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.T
         for each in hero.scores
     }
     if noise is not None:
-        columns.append(("sqnr", _apart(phrase_of(noise.what)), "number"))
+        name = bilingual("diagnosis.output_sqnr") if single else phrase_of(noise.what)
+        columns.append(("sqnr", _apart(_counted(name, noise, found) if single else name), "number"))
         after = repaired_output(noise, found)
         rows["quantized"].append(_db(noise.before))
         if "repaired" in rows and after is not None:
@@ -252,12 +255,20 @@ def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.T
         if expected:
             rows["expected"] = [_apart(bilingual("card.expected")), None, None, _db(noise.after)]
     if top is not None:
-        columns.append(("agreement", _apart(phrase_of(top.what)), "number"))
+        name = phrase_of(top.what)
+        columns.append(("agreement", _apart(_counted(name, top, found) if single else name), "number"))
         rows["quantized"] += [None] * (len(columns) - 1 - len(rows["quantized"]))
         rows["quantized"].append(plain(share_text(top.before, 1)))
     cells = tuple((*row, *[None] * (len(columns) - len(row))) for row in rows.values())
     shown_columns = tuple(pages.Column(*each, on=_TERMINAL) for each in columns)
     return pages.TableBlock("scores", bilingual("diagnosis.loss"), shown_columns, cells)
+
+
+def _counted(name: Phrase, measure: Measure, found: Diagnosis) -> Phrase:
+    """What a column is, with its samples where the scores beside it are of others."""
+    repair, samples = found.repair, measure.samples or found.samples
+    others = repair is not None and any(each.samples != samples for each in repair.scores)
+    return bilingual("diagnosis.of_count", name=name, count=samples) if others else name
 
 
 def _apart(text: Phrase) -> Phrase:
@@ -671,6 +682,10 @@ def _repair_headline(found: Diagnosis, *, scored: bool) -> Iterator[pages.Headli
 
     def text(*, brief: bool) -> str:
         interval = repair.interval if repair.held_out and measure.improved else None
+        # One score has one interval: that which stands beside it where networks are scored.
+        scored_ends = next((each.interval for each in repair.scores if each.of == "repaired"), None)
+        if interval is not None and measure.of_task and scored_ends is not None:
+            interval = scored_ends
         said, least = measure_text(measure), None if interval is None else interval[0]
         # A figure is told where it holds for other samples; else what they have at least.
         bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
