@@ -10,7 +10,7 @@ import pytest
 
 import roundoff.cli
 from roundoff import demo
-from roundoff.cli import demo as command
+from roundoff.cli import project as command
 from roundoff.cli.terminal import Terminal
 from roundoff.core.document import load_document
 from roundoff.demo.stories import STORIES

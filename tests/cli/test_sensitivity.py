@@ -166,7 +166,7 @@ def test_errors_say_what_to_write(run: Run, words: tuple[str, ...], error: str) 
     assert error in err
 
 
-@pytest.mark.parametrize("text", ["soon", "0s", "-1", "5 days"])
+@pytest.mark.parametrize("text", ["soon", "0s", "-1", "5 days", "9" * 400 + "s"])
 def test_a_budget_is_a_time(run: Run, text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         run(f"--budget={text}")

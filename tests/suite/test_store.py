@@ -54,6 +54,28 @@ def test_runs_are_remembered_and_units_go_with_the_last_run_that_asks_for_them(s
     assert store.runs() == []
 
 
+def test_shares_of_jobs_are_one_run_of_the_suite(store: UnitStore) -> None:
+    def share(**keys: str) -> str:
+        return store.add_run("zoo", [{"label": label, "key": key} for label, key in keys.items()], whole=False)
+
+    def states() -> list[dict[str, str]]:
+        return [{str(unit["label"]): str(unit["key"]) for unit in run.units} for run in store.history("zoo")]
+
+    share(a="1", b="1")
+    last = share(c="1")
+    share(a="1")  # a job that was started again
+    assert states() == [{"a": "1", "b": "1", "c": "1"}]
+    assert store.history("zoo")[0].when > last
+    # The next night: b changed, and the first share does not hold it.
+    share(a="1", c="1")
+    share(b="2")
+    assert states() == [{"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "c": "1"}]
+    # A run of all is what it is, also where the suite became smaller.
+    store.add_run("zoo", [{"label": "b", "key": "2"}])
+    assert states()[2:] == [{"b": "2"}]
+    assert len(store.runs("zoo")) == 6
+
+
 def test_failures_are_no_results(store: UnitStore) -> None:
     store.fail(KEYS[0], {"what": "no memory"})
     assert store.get(KEYS[0]) is None

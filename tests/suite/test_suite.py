@@ -1,11 +1,13 @@
 """The commands on suites: what is done is done once, to the same bytes; pages, gates and exit codes."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 import roundoff
 from roundoff.cli import main
@@ -103,9 +105,9 @@ def test_a_gate_fails_by_goals_and_by_losses_that_are_no_chance(tmp_path: Path, 
     assert not missed
     assert "min_output_db" in str(missed)
     # Coarser weights lose much on every sample: no chance, and no goal is needed to see it.
-    worse = text.format(db=-99).replace("[options]\n", "[options]\nset = ['op:Gemm=u8,weight=s4']\n")
+    worse = text.format(db=-99).replace("[options]\n", "[options]\nset = ['op:Gemm=weight=s4']\n")
     file.write_text(worse, encoding="utf-8")
-    functions.run(file)
+    assert functions.run(file)
     lost = functions.gate(file, baseline="last")
     assert not lost
     by_label = {unit.label: unit for unit in lost.result.units}
@@ -147,10 +149,37 @@ def test_jobs_of_others_do_their_shares(tmp_path: Path, capsys: pytest.CaptureFi
     shares = [runner.part_of(units, line.split()[-1]) for line in lines]
     assert sorted(unit.label for share in shares for unit in share) == sorted(unit.label for unit in units)
     assert "--array=1-4" in functions.submit(file, format="slurm")
-    assert "completions: 4" in functions.submit(file, format="kubernetes")
+    job = yaml.safe_load(functions.submit(file, format="kubernetes", store=tmp_path / "my store"))
+    assert job["spec"]["completions"] == 4
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["command"][:2] == ["/bin/sh", "-c"]
+    # What a shell of the pod makes of it, in its second job.
+    words = container["command"][2].replace("exec roundoff", "printf '%s\\n'")
+    said = subprocess.run(
+        ["/bin/sh", "-c", words], env={"JOB_COMPLETION_INDEX": "1"}, capture_output=True, text=True, check=True
+    )
+    store = ["--store", str(tmp_path / "my store"), "--workers", "1"]
+    assert said.stdout.splitlines() == ["suite", "run", str(file), *store, "--part", "2/4"]
+    assert [each["mountPath"] for each in container["volumeMounts"]] == [str(tmp_path)]
+    assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
     assert main(["suite", "submit", str(file)]) == 2
     with pytest.raises(BadInput, match="no part"):
         runner.part_of(units, "4/3")
+
+
+def test_a_gate_holds_shares_of_jobs_against_the_night_before(tmp_path: Path, here: None) -> None:
+    """Each job remembers its share; what it is held against is the whole zoo, not the last job's share."""
+    text = EVALUATED.format(split=12)
+    file = make_zoo(tmp_path, text)
+    for part in ("1/2", "2/2"):
+        functions.run(file, part=part)
+    file.write_text(text.replace("[options]\n", "[options]\nset = ['op:Gemm=weight=s4']\n"), encoding="utf-8")
+    for part in ("1/2", "2/2"):
+        functions.run(file, part=part)
+    lost = functions.gate(file, baseline="last")
+    assert [unit.compared for unit in lost.result.units] == [True, True]
+    assert lost.result.units[0].failures
 
 
 def test_what_nobody_asks_for_goes(tmp_path: Path, here: None, capsys: pytest.CaptureFixture[str]) -> None:

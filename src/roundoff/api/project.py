@@ -9,7 +9,7 @@ from typing import Any
 
 from roundoff.api.call import public
 from roundoff.api.inputs import PathLike, as_path
-from roundoff.core.files import write_text
+from roundoff.core.files import is_there, write_text
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english, shown
@@ -108,7 +108,7 @@ def _words(key: str, value: Any, folder: Path) -> tuple[str, ...] | None:
 def _placed(path: str, folder: Path) -> str:
     """A path as it is seen from here; one that ships with roundoff by its name stays."""
     placed = folder / path
-    return str(placed) if folder != Path() and placed.exists() else path
+    return str(placed) if folder != Path() and is_there(placed) else path
 
 
 # What a folder has -----------------------------------------------------------------------------------------------

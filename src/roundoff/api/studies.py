@@ -17,9 +17,9 @@ from roundoff.api.inputs import (
     check_files,
     describe_value,
     file_inputs,
-    is_path,
     open_evaluator,
     open_labels,
+    own_inputs,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import (
@@ -146,8 +146,7 @@ def layers(
     )
     found = analyze_layers(subject.quantized, subject.samples, settings, progress=call.progress)
     found = replace(found, quantized=subject.words)
-    file = is_path(arithmetic) and Path(arithmetic).is_file()
-    more = file_inputs(("arithmetic", arithmetic)) if file else ()
+    more = own_inputs(("arithmetic", arithmetic))
     code = EXIT_OK if found.exit_good else EXIT_THRESHOLD_MISSED
     return Outcome(found, _document(call, subject, *more, layers=found), code)
 

@@ -24,11 +24,11 @@ from roundoff.case.archive import (
     npy_bytes,
     quantized_members,
     quantizer_table,
+    refuse_leaks,
     sample_members,
     zip_bytes,
 )
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, ChosenSamples, QuantizedCase, choose_samples
-from roundoff.case.leaks import refuse_leaks
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,

@@ -94,9 +94,7 @@ def _check_paths(*paths: Path) -> None:
     for path in paths:
         if not path.exists():
             raise Refused(
-                english('The path "{path}" does not exist.', path=path),
-                code=Code.PATH,
-                fix=english("check the path"),
+                'The path "{path}" does not exist.', code=Code.PATH, fix=english("check the path"), path=path
             )
 
 
@@ -206,8 +204,8 @@ def _convert(found: argparse.Namespace, terminal: Terminal) -> int:
     """Turn dumps into .npy or .bin files."""
     notes: Notes = found.notes
     from roundoff.vendors.ascend.algorithms import own_conversions
-    from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
+    from roundoff.vendors.ascend.layouts import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.scenarios import check_conversion
 
     files = check_conversion(found, warn=notes.warn)

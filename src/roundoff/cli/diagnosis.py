@@ -20,7 +20,6 @@ from roundoff.cli.options import (
     said_options,
     subject,
     threads,
-    values,
     whole_number,
 )
 from roundoff.cli.results import (
@@ -41,17 +40,9 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english, message
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from roundoff.api.call import Call
-    from roundoff.api.comparison import ComparedSides as Sides
-    from roundoff.api.comparison import SidesAsked
     from roundoff.api.diagnosis import DiagnosisOutcome
-    from roundoff.core.tensors import Topology
     from roundoff.diagnosis.result import Diagnosis
-    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.search.result import Trial
-    from roundoff.studies.compare.result import Comparison
 
 # So many of the files written are named below a verdict.
 _NAMED = 2
@@ -270,43 +261,6 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     junit = {} if args.junit is None else {args.junit: comparison_junit(found)}
     show(args, terminal, document, (page, then), also=junit)
     return int(outcome.exit_code)
-
-
-def compare_sides(
-    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
-) -> "tuple[Comparison, Topology | None]":
-    """What differs, and the network that the names are of."""
-    from roundoff.api.comparison import compare_sides
-
-    found = compare_sides(_call(args, terminal), _asked(args), thresholds, channel_axis=args.channel_axis)
-    return found[:2]
-
-
-def open_sides(args: argparse.Namespace, terminal: Terminal) -> "AbstractContextManager[Sides]":
-    """Open both sides and match their tensors.
-
-    Raises:
-        BadInput: The options contradict each other, or what they name cannot be used.
-        CannotAlign: No tensor of one side could be paired with one of the other.
-    """
-    from roundoff.api.comparison import open_sides
-
-    return open_sides(_call(args, terminal), _asked(args))
-
-
-def _call(args: argparse.Namespace, terminal: Terminal) -> "Call":
-    from roundoff.api.call import Call, DataOptions
-
-    return Call("compare", {**values(args, (LIMITS, DATA)), "progress": terminal}, DataOptions)
-
-
-def _asked(args: argparse.Namespace) -> "SidesAsked":
-    from roundoff.api.comparison import SidesAsked
-
-    formats = (args.reference_format, args.candidate_format, args.format)
-    by_value = not args.no_value_matching
-    runs = (args.run, args.reference_run)
-    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value, *runs)
 
 
 # Commands that lead on ----------------------------------------------------------------------------------------

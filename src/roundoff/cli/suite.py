@@ -172,9 +172,9 @@ def _gate(args: argparse.Namespace, terminal: Terminal) -> int:
     opt("--jobs N", "how many (default: 16)", type=positive),
 )
 def _submit(args: argparse.Namespace, terminal: Terminal) -> int:
-    """Write self-contained commands for Slurm, Kubernetes or xargs.
+    r"""Write self-contained commands for Slurm, Kubernetes or xargs.
 
-      roundoff suite submit suite.toml --print --jobs 8 | xargs -P 8 -I{} sh -c '{}'
+      roundoff suite submit suite.toml --print --jobs 8 | xargs -d '\n' -P 8 -I{} sh -c '{}'
       roundoff suite submit suite.toml --print --for slurm > job.sh; sbatch job.sh
 
     Every job does its share, and finds out from the store what is done.

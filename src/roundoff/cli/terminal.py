@@ -130,9 +130,7 @@ class Terminal:
             # What could not be written would be tried again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fix = english("send it somewhere else, or write the result to a folder with -o")
-            raise BadInput(
-                english("The standard output cannot be written: {reason}.", reason=reason), fix=fix
-            ) from error
+            raise BadInput("The standard output cannot be written: {reason}.", fix=fix, reason=reason) from error
 
     def error(self, error: RoundoffError) -> None:
         """Say what went wrong, and what to do about it."""

@@ -34,10 +34,14 @@ _HERE = -100
 """AT_FDCWD: paths are those of the process."""
 
 
-def claim(path: Path) -> int | None:
+def claim(path: Path, *, shared: bool = False) -> int | None:
     """Claim a file or folder until the number that is given is closed; None when somebody else has it.
 
     Where the system or the disk knows no locks, nobody can have it, and nobody gets it.
+
+    Args:
+        path: What.
+        shared: Others may have it at the same time, if they share it, too.
     """
     if fcntl is None:
         return None
@@ -46,7 +50,7 @@ def claim(path: Path) -> int | None:
     except OSError:
         return None
     try:
-        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(place, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except OSError:
         os.close(place)
         return None
@@ -64,7 +68,7 @@ def make_claimed(parent: Path, start: str, end: str = "", *, folder: bool = True
         path.mkdir() if folder else path.touch(exist_ok=False)
         place = claim(path)
         # Somebody who cleans up may have been quicker, in the moment before it was claimed.
-        if path.exists() and (place is not None or not _is_taken(path)):
+        if path.exists() and (place is not None or not is_taken(path)):
             return path, place
         if place is not None:
             os.close(place)
@@ -93,7 +97,7 @@ def alone_in(folder: Path, *, option: str = "-o") -> Iterator[None]:
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     place = claim(Path(os.path.realpath(folder)))
-    if place is None and fcntl is not None and _is_taken(folder):
+    if place is None and fcntl is not None and is_taken(folder):
         what = english("{folder} is in use by another run.", folder=folder)
         raise BadInput(what, fix=english("wait for it to end, or choose another {option}", option=option))
     try:
@@ -106,7 +110,7 @@ def alone_in(folder: Path, *, option: str = "-o") -> Iterator[None]:
                 folder.rmdir()
 
 
-def _is_taken(path: Path) -> bool:
+def is_taken(path: Path) -> bool:
     """Whether somebody has a claim on what is there, and it is not the disk that knows none."""
     try:
         place = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -430,7 +430,7 @@ def grouped(
         for group, finding in told:
             alike, others = _apart(group, accused)
             shown = with_control(finding, case.mend(others), alike, out_of_time=out_of_time)
-            alone = len(group) == 1 and any(each.apart for each in accused)
+            alone = any(each.apart for each in accused)
             shown = in_silence(shown) if alone else beside_cured(shown) if others else shown
             result.append((shown, alike))
     return sorted(result, key=lambda each: (not each[0].proven, -each[0].share))
@@ -459,7 +459,9 @@ def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -
     alike = [each for each in accused if any(_is_of(member, each) for member in members)]
     others = _apart(members, accused)[1]
     changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
-    found = replace(together(case.mend(others), members[0], alike), control=None)
+    # Each of these drowns in what all others lose: so may all of them.
+    beside = _alone(case, *(each.suspect for each in alike)) if any(each.apart for each in alike) else case
+    found = replace(together(beside.mend(others), members[0], alike), control=None)
     remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members))
 

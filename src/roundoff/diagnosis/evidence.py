@@ -9,7 +9,16 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.measure.inference import safe_end
 from roundoff.run.capture import LiveSource, Samples
+
+CLIP_WEIGHT = 8.0
+"""How far samples reach that nobody has seen is extrapolated: clipping counts so many times as much as rounding.
+
+On 54 quantizations of the planted suite, seeds 801 and 802, made of 20 samples, 400 others have 0.3 dB less than
+with 2, and claims are off by 0.6 dB (root mean square), not 1.2, and by 1.6 at most, not 5.1; with 32 they have
+0.3 dB less again, and nothing is surer.
+"""
 
 # Values of one tensor in one sample that are looked at; of larger ones every so manieth position.
 _MOST_VALUES = 1 << 16
@@ -149,6 +158,32 @@ class Observed:
     def rms(self) -> float:
         """Root of the mean square."""
         return float(np.sqrt(self.energy.sum() / self.count)) if self.count else 0.0
+
+    @property
+    def usual_rms(self) -> float:
+        """The rms of the channel in the middle: that of all is made by a few channels that are far larger."""
+        loud = self.energy[self.energy > 0]
+        return float(np.sqrt(np.median(loud) * self.energy.size / self.count)) if loud.size else 0.0
+
+
+def safe_range(seen: Sequence[Observed], bits: int) -> tuple[float, float]:
+    """Where a range has to end for samples like those that were seen of some tensors, which they do not hold."""
+    rounding = rounding_energy(seen, bits)
+    far = [np.max([np.maximum(sign * each.ends[:, side], 0.0) for each in seen], axis=0) for side, sign in _SIDES]
+    low, high = (
+        safe_end(mine, other=float(other.max(initial=0.0)), rounding=rounding, weight=CLIP_WEIGHT)
+        for mine, other in (far, far[::-1])
+    )
+    return -low, high
+
+
+_SIDES = ((0, -1), (1, 1))
+
+
+def rounding_energy(seen: Sequence[Observed], bits: int) -> float:
+    """Energy of the rounding errors of one sample of some tensors, in a range of width 1."""
+    values = max(each.count / max(1, len(each.ends)) for each in seen)
+    return float(values / (12 * (2**bits - 1) ** 2))
 
 
 def channel_sums(values: Array, axis: int | None) -> Array:

@@ -97,8 +97,8 @@ def is_external(tensor: Any) -> bool:
     return bool(tensor.data_location == tensor.EXTERNAL)
 
 
-def external_files(path: Path) -> tuple[Path, ...]:
-    """The files beside a model in which its weights lie; none where it is no model."""
+def external_names(path: Path) -> tuple[str, ...]:
+    """The files beside a model in which its weights lie, as it names them; none where it is no model."""
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -113,7 +113,7 @@ def external_files(path: Path) -> tuple[Path, ...]:
         for entry in tensor.external_data
         if entry.key == "location" and entry.value != path.name
     }
-    return tuple(file for name in sorted(named) if (file := path.parent / name).is_file())
+    return tuple(sorted(named))
 
 
 def _check_external(tensor: Any, model: Path) -> None:

@@ -309,12 +309,12 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     factor = _FACTORS.get(found["unit"].lower()) if found else None
-    size = int(float(found["number"]) * factor) if found and factor else 0
-    if size < 1:
+    size = float(found["number"]) * factor if found and factor else 0.0
+    if not 1 <= size < math.inf:
         raise BadInput(
             english("{text!r} is not a size.", text=text), fix=english("write it like 500MB, 2GiB or 1.5GB")
         )
-    return size
+    return int(size)
 
 
 def format_size(size: int) -> str:

@@ -358,6 +358,30 @@ class Bench:
         for chunk in read_chunks(self.model, self.samples, indices, read=self.feed):
             yield [network.run(chunk.feed, sample=chunk.label) for network in networks]
 
+    def beside(
+        self, indices: Sequence[int], *networks: Model
+    ) -> Iterator[tuple[Mapping[str, Array], list[dict[str, Any]]]]:
+        """Each sample with what networks compute of it, by name; heavy networks run one after the other.
+
+        A session holds all weights: outputs of the first network, which are kept instead, take less.
+
+        Raises:
+            BadInput: A sample does not fit the network.
+            ModelFailed: A network cannot be run.
+        """
+        heavy, names = self.model.weight_bytes >= HEAVY_BYTES, self.samples.names
+        known: list[list[dict[str, Any]]] = [[] for _ in indices]
+        for network in networks[:-1] if heavy else ():
+            opened = self.open(network)
+            for found, index in zip(known, indices, strict=True):
+                found.append(opened.run(self.feed(index), sample=names[index]))
+            del opened
+        beside = [self.open(each) for each in (networks[-1:] if heavy else networks)]
+        for place, index in enumerate(indices):
+            feed, found = self.feed(index), known[place]
+            known[place] = []
+            yield feed, [*found, *(each.run(feed, sample=names[index]) for each in beside)]
+
     # Several samples at a time, where that gives the same. Nodes are fused where that changes only the last bits
     # of what the float network computes: up to three times as fast. Quantizers are computed as they are.
 

@@ -104,7 +104,10 @@ def _has(kind: type, methods: Sequence[str]) -> bool:
 
 def brief(value: Any) -> str:
     """What a function of the user's gave, in a few words of one line."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - an object of the user's may not even have words for itself
+        text = object.__repr__(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
 
 
@@ -239,7 +242,7 @@ def _numbers(value: Any) -> Array | None:
     try:
         found = np.asarray(value)
         return found.astype(np.float64) if found.dtype.kind in "fiub" else None
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - tensors with gradients and the like: whatever objects answer
         return None
 
 
@@ -261,14 +264,32 @@ def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(english("{path} has no function evaluate(run, samples).", path=path), fix=_EXAMPLE)
-    name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
-    # A word such as "no" would count as yes.
-    if higher not in (True, False):
+    return Evaluator(str(getattr(module, "NAME", path.stem)), higher_is_better(module, path), path, function)
+
+
+def higher_is_better(given: Any, path: Path, *, default: bool | None = True) -> bool:
+    """Which way a score of the user's is better, as the file or object says in ``HIGHER_IS_BETTER``.
+
+    Args:
+        given: The module or object.
+        path: Where it comes from, for messages.
+        default: What it is where nothing is said; None to demand it.
+
+    Raises:
+        BadInput: It says nothing clear: a word such as "no" would count as yes.
+    """
+    higher = getattr(given, "HIGHER_IS_BETTER", default)
+    if higher is None and default is None:
+        what = english("{path} does not say which way its number is better.", path=path)
+        raise BadInput(what, fix=english("add HIGHER_IS_BETTER = True, or False"))
+    if not isinstance(higher, bool | np.bool_ | int) or higher not in (0, 1):
         what = english(
-            "HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False.", path=path, higher=higher
+            "HIGHER_IS_BETTER in {path} is {higher}, which is neither True nor False.",
+            path=path,
+            higher=brief(higher),
         )
         raise BadInput(what, fix=english("write HIGHER_IS_BETTER = False where less is better"))
-    return Evaluator(str(name), bool(higher), path, function)
+    return bool(higher)
 
 
 def make_run(model: Model, *, threads: int | None = None) -> Run:

@@ -6,11 +6,12 @@ again in a new one, and given up after some tries while all others go on.
 """
 
 import contextlib
+import logging
 import multiprocessing
 import os
-import queue
 import signal
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ from roundoff.run.session import available_threads
 TRIES = 3
 """So often a piece may lose its worker."""
 
+# So often in a row a worker may end before it begins.
+_STARTS = 10
+
 LOCAL = "local"
 """In place of the address of a scheduler: start a cluster on this machine."""
 
@@ -38,7 +42,7 @@ class PieceFailed(RoundoffError):
     Args:
         what: What happened.
         fix: What to do.
-        kind: ``killed`` or ``time``.
+        kind: ``killed``, ``time``, ``start`` or ``address``.
     """
 
     exit_code = 4
@@ -61,16 +65,34 @@ def piece_late(limit_s: float) -> PieceFailed:
     return PieceFailed(what, fix=english("allow more with --time-limit, or take fewer samples"), kind="time")
 
 
-@dataclass(slots=True)
+def workers_failed() -> PieceFailed:
+    """They end before they begin."""
+    what = english("Workers are ended before they begin to work: {tries} times in a row.", tries=_STARTS)
+    return PieceFailed(
+        what, fix=english("see what ends them, such as a lack of memory; try fewer --workers"), kind="start"
+    )
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a disk, a network or a store may be there again a moment later."""
+    return isinstance(error, OSError) or bool(getattr(error, "passing", False))
+
+
+@dataclass(slots=True, eq=False)
 class _WorkPiece:
     future: "Future[Any]"
     function: Callable[..., Any]
     args: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    # So often its worker was lost, or it could not read or write.
+    lost: int = 0
 
 
 class LocalWorkers(Executor):
     """Processes of this machine, each with a piece at a time.
+
+    A piece that lost its worker is tried again after all others that wait: whoever ends workers at random does not
+    meet the same piece again and again.
 
     Args:
         workers: How many; as many as there are cores by default.
@@ -81,7 +103,9 @@ class LocalWorkers(Executor):
     def __init__(self, workers: int | None = None, *, tries: int = TRIES, limit_s: float | None = None) -> None:
         self.workers = workers or available_threads()
         self._tries, self._limit_s = tries, limit_s
-        self._waiting: queue.SimpleQueue[_WorkPiece | None] = queue.SimpleQueue()
+        self._waiting: deque[_WorkPiece] = deque()
+        self._again: deque[_WorkPiece] = deque()
+        self._changed = threading.Condition()
         self._closed = False
         self._slots = [threading.Thread(target=self._serve, daemon=True) for _ in range(self.workers)]
         for slot in self._slots:
@@ -92,8 +116,13 @@ class LocalWorkers(Executor):
         if self._closed:
             raise RuntimeError("the workers were sent home")
         future: Future[Any] = Future()
-        self._waiting.put(_WorkPiece(future, fn, args, kwargs))
+        self._queue(self._waiting, _WorkPiece(future, fn, args, kwargs))
         return future
+
+    def _queue(self, where: deque[_WorkPiece], piece: _WorkPiece) -> None:
+        with self._changed:
+            where.append(piece)
+            self._changed.notify()
 
     def share(self, value: Any) -> Any:
         """What stands for a value in the arguments of several pieces."""
@@ -101,50 +130,72 @@ class LocalWorkers(Executor):
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Send the workers home, once they are done with what was submitted."""
-        self._closed = True
-        if cancel_futures:
-            with contextlib.suppress(queue.Empty):
-                while (piece := self._waiting.get_nowait()) is not None:
+        with self._changed:
+            self._closed = True
+            if cancel_futures:
+                for piece in self._waiting:
                     piece.future.cancel()
-        for _ in self._slots:
-            self._waiting.put(None)
+                self._waiting.clear()
+                self._again.clear()
+            self._changed.notify_all()
         if wait:
             for slot in self._slots:
                 slot.join()
 
     def _serve(self) -> None:
         worker: _Worker | None = None
-        while (piece := self._waiting.get()) is not None:
-            if piece.future.set_running_or_notify_cancel():
+        while (piece := self._next()) is not None:
+            if piece.lost or piece.future.set_running_or_notify_cancel():
                 worker = self._do(piece, worker)
         if worker is not None:
             worker.close()
 
+    def _next(self) -> _WorkPiece | None:
+        """What to do; None when everybody is sent home."""
+        with self._changed:
+            while not self._waiting and not self._again and not self._closed:
+                self._changed.wait()
+            queue = self._waiting or self._again
+            return queue.popleft() if queue else None
+
     def _do(self, piece: _WorkPiece, worker: "_Worker | None") -> "_Worker | None":
-        """Get a piece done; gives the worker that is there afterwards."""
-        failed: BaseException = piece_killed(self._tries)
-        for _ in range(self._tries):
-            try:
-                if worker is None or not worker.alive:  # one that was ended while it waited costs no try
-                    _end(worker)
-                    worker = _Worker()
-                found = worker.call(piece, self._limit_s)
-            except BrokenExecutor:
+        """Try to get a piece done; gives the worker that is there afterwards."""
+        try:
+            if worker is None or not worker.alive:  # one that was ended while it waited costs no try
                 _end(worker)
-                worker, failed = None, piece_killed(self._tries)
-            except OSError as error:  # of a disk or a network, which may be there again
-                failed = error
-            except BaseException as error:  # noqa: BLE001  whatever it is, it is the piece's own
-                late = isinstance(error, PieceFailed) and error.kind == "time"
-                if late:
-                    _end(worker)
-                piece.future.set_exception(error)
-                return None if late else worker
-            else:
-                piece.future.set_result(found)
+                worker = _started()
+            found = worker.call(piece, self._limit_s)
+        except BrokenExecutor:
+            _end(worker)
+            self._lose(piece, piece_killed(piece.lost + 1))
+            return None
+        except BaseException as error:  # noqa: BLE001  whatever it is, it is the piece's own
+            if _may_pass(error):
+                self._lose(piece, error)
                 return worker
-        piece.future.set_exception(failed)
+            late = isinstance(error, PieceFailed) and error.kind == "time"
+            if late:
+                _end(worker)
+            piece.future.set_exception(error)
+            return None if late else worker
+        piece.future.set_result(found)
         return worker
+
+    def _lose(self, piece: _WorkPiece, error: BaseException) -> None:
+        """Try a piece again later, or give it up."""
+        piece.lost += 1
+        if piece.lost < self._tries:
+            self._queue(self._again, piece)
+        else:
+            piece.future.set_exception(error)
+
+
+def _started() -> "_Worker":
+    """A worker that is there. Whoever ends it before it has a piece ends no piece."""
+    for _ in range(_STARTS):
+        with contextlib.suppress(BrokenExecutor):
+            return _Worker()
+    raise workers_failed()
 
 
 class _Worker:
@@ -204,10 +255,14 @@ def _leave_after(sentinel: int) -> None:
 class DaskWorkers(Executor):
     """Workers of a Dask cluster.
 
+    Dask suspects every piece that a worker had when it ended. One that it gives up is tried again when nothing
+    else is under way, so that none is given up for another's sake.
+
     Args:
         address: Of its scheduler; ``local`` to start a cluster on this machine.
         workers: Of a cluster that is started here.
-        tries: So often a piece may lose its worker, or fail, before it is given up.
+        tries: So often a piece may lose its worker, or fail to read or write, before it is given up; a scheduler
+            of others counts `distributed.scheduler.allowed-failures` and one more at a time.
 
     Raises:
         MissingExtra: `distributed` is not installed.
@@ -216,24 +271,31 @@ class DaskWorkers(Executor):
 
     def __init__(self, address: str, *, workers: int | None = None, tries: int = TRIES) -> None:
         try:
+            import dask
             import distributed
         except ImportError as error:
             raise MissingExtra(english("A cluster"), package="distributed", extra="dask") from error
         self._tries, self._cluster = tries, None
         if address == LOCAL:
-            self._cluster = distributed.LocalCluster(
-                n_workers=workers or available_threads(),
-                threads_per_worker=1,
-                dashboard_address=None,
-                silence_logs=50,
-            )
+            with dask.config.set({"distributed.scheduler.allowed-failures": 0}):
+                self._cluster = distributed.LocalCluster(
+                    n_workers=workers or available_threads(),
+                    threads_per_worker=1,
+                    dashboard_address=None,
+                    silence_logs=50,
+                )
+        # A scheduler that goes away is said by whoever asked, not by stack traces of the library.
+        for name in ("distributed", "distributed.client"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         try:
             self._client = distributed.Client(self._cluster or address, set_as_default=False, timeout="20s")
         except (OSError, ValueError) as error:
             what = english("There is no scheduler at {address}: {error}.", address=address, error=error)
             fix = english("start one: dask scheduler; then dask worker ADDRESS --nthreads 1 on each machine")
             raise PieceFailed(what, fix=fix, kind="address") from error
-        self._futures: set[Any] = set()
+        self._running: dict[_WorkPiece, Any] = {}
+        self._suspects: deque[_WorkPiece] = deque()
+        self._changed = threading.Lock()
 
     @property
     def workers(self) -> int:
@@ -244,41 +306,72 @@ class DaskWorkers(Executor):
         """Have a function called in a worker; the keyword `resources` says what it needs of one."""
         given: Future[Any] = Future()
         given.set_running_or_notify_cancel()
-        needs = kwargs.pop("resources", None)
-        future = self._client.submit(fn, *args, pure=False, retries=self._tries - 1, resources=needs, **kwargs)
+        with self._changed:
+            self._begin(_WorkPiece(given, fn, args, kwargs))
+        return given
+
+    def _begin(self, piece: _WorkPiece) -> None:
+        future = self._client.submit(piece.function, *piece.args, pure=False, **piece.options)
         # Whoever forgets a future of Dask's gives up its work.
-        self._futures.add(future)
+        self._running[piece] = future
 
         def done(found: Any) -> None:
-            self._futures.discard(found)
-            self._pass_on(found, given)
+            self._pass_on(piece, found)
 
         future.add_done_callback(done)
-        return given
 
     def share(self, value: Any) -> Any:
         """What stands for a value in the arguments of several pieces: it travels to each worker once."""
-        return self._client.scatter(value, hash=False)
+        # As a piece of its own, which is done again where its worker ends; scattered values are gone then.
+        return self._client.submit(_itself, value, pure=False)
 
-    def _pass_on(self, found: Any, given: "Future[Any]") -> None:
+    def _pass_on(self, piece: _WorkPiece, found: Any) -> None:
         from distributed.scheduler import KilledWorker
 
         try:
-            given.set_result(found.result())
-        except KilledWorker:
-            given.set_exception(piece_killed(self._tries))
+            value = found.result()
         except BaseException as error:  # noqa: BLE001  whatever it is, it is the piece's own
-            lost = found.status in ("lost", "cancelled")
-            given.set_exception(ConnectionError(str(error)) if lost else error)
+            if found.status in ("lost", "cancelled"):
+                self._end(piece, ConnectionError(str(error)))
+            elif isinstance(error, KilledWorker):
+                alone = piece.lost > 0
+                piece.lost += int(error.allowed_failures) + 1
+                self._end(piece, piece_killed(piece.lost) if alone and piece.lost >= self._tries else None)
+            elif _may_pass(error):
+                piece.lost += 1
+                self._end(piece, error if piece.lost >= self._tries else None)
+            else:
+                self._end(piece, error)
+        else:
+            self._end(piece, None, value, done=True)
+
+    def _end(
+        self, piece: _WorkPiece, error: BaseException | None, value: Any = None, *, done: bool = False
+    ) -> None:
+        """Tell what a piece came to, or try it again when nothing else is under way."""
+        with self._changed:
+            self._running.pop(piece, None)
+            if error is None and not done:
+                self._suspects.append(piece)
+            if self._suspects and not self._running:
+                self._begin(self._suspects.popleft())
+        if error is not None:
+            piece.future.set_exception(error)
+        elif done:
+            piece.future.set_result(value)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Leave the cluster; end it, where it was started here."""
         if cancel_futures:
-            for future in list(self._futures):
+            for future in list(self._running.values()):
                 future.cancel()
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ from roundoff.run.evaluators import (
     brief,
     call_user_code,
     evaluator_in,
+    higher_is_better,
     load_user_module,
     make_run,
     objects_with,
@@ -435,8 +436,8 @@ def output_judge(bench: Bench, options: JudgeOptions) -> TrialJudge:
 
 
 def _vendor(instance: Any, model: Model, *, path: Path) -> TrialJudge:
-    name, higher = getattr(instance, "NAME", path.stem), getattr(instance, "HIGHER_IS_BETTER", True)
-    return VendorJudge(instance, model, path=path, name=str(name), higher_is_better=bool(higher))
+    name = str(getattr(instance, "NAME", path.stem))
+    return VendorJudge(instance, model, path=path, name=name, higher_is_better=higher_is_better(instance, path))
 
 
 def _vendor_object(module: ModuleType, path: Path) -> Any:

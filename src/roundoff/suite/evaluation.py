@@ -19,6 +19,7 @@ from roundoff.core.coverage import Doubt, MetricScores
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import inputs
+from roundoff.messages.catalogue import bilingual
 from roundoff.messages.message import english
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import Subset
@@ -204,13 +205,17 @@ def metric_figures(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     metric = str(scores[0]["metric"])
     mean = float(found["quantized"].mean())
     share = metric in ("accuracy", "same_top1")
-    text = f"{metric} {100 * mean:.2f} %" if share else f"{metric} {mean:.4g}"
+    in_float = float(found["float"].mean())
+    told = [f"{100 * each:.2f} %" if share else f"{each:.4g}" for each in (mean, in_float)]
+    # Against float, but where float is what it is held against.
+    key = "suite.metric_alone" if told[1] in ("100.00 %", "inf") else "suite.metric_and_float"
+    word = bilingual(key, metric=metric, value=told[0], float=told[1])
     return {
-        "verdict": [text, text],
+        "verdict": [word.en, word.zh],
         "tone": "plain",
         "output_db": mean if metric == "mean_sqnr_db" else None,
         "accuracy": mean if share else None,
-        "float_accuracy": float(found["float"].mean()) if share else None,
+        "float_accuracy": in_float if share else None,
         "samples": int(found["quantized"].size),
     }
 

@@ -119,7 +119,7 @@ def run(
     limits = RunLimits(workers, dask, tries, time_limit)
     units = [each.unit for each in chosen]
     states = run_units(units, opened, limits, progress=call.progress, on_state=on_unit)
-    when = kept_run(suite, opened, states)
+    when = kept_run(suite, opened, states, whole=part is None and not only)
     judged = judge_states(states, opened)
     found = SuiteResult(suite, states, judged, when=when)
     known = sum(all(state.state == "known" for state in each.states) for each in judged)
@@ -249,7 +249,7 @@ def report(
     suite, states, judged, against = _judged(file, store, only, baseline, strict=False)
     opened, when = UnitStore(suite.store), "" if against is None else against.run.when
     page = report_page(
-        suite.name, judged, opened.runs(suite.name), baseline=when, links=str(run_file("{}").as_posix())
+        suite.name, judged, opened.history(suite.name), baseline=when, links=str(run_file("{}").as_posix())
     )
     files: dict[str, str] = {
         _MARKER: json_text({"suite": suite.name, "units": [each.content() for each in states]}),

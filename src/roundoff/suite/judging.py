@@ -98,7 +98,7 @@ def find_baseline(given: str, suite: Suite, store: UnitStore, states: Sequence[U
     Raises:
         BadInput: There is no such run.
     """
-    runs = store.runs(suite.name)
+    runs = store.history(suite.name)
     if given == LAST:
         now = {each.unit.label: each.unit.key for each in states}
         other = [run for run in runs if any(now.get(str(e.get("label"))) != e.get("key") for e in run.units)]
@@ -107,7 +107,7 @@ def find_baseline(given: str, suite: Suite, store: UnitStore, states: Sequence[U
         chosen = [run for run in runs if run.when.startswith(given.replace("-", ""))][-1:]
         if not chosen and ("/" in given or "\\" in given):
             elsewhere = UnitStore(given)
-            found = elsewhere.runs(suite.name)
+            found = elsewhere.history(suite.name)
             if found:
                 return SuiteBaseline(found[-1], elsewhere)
     if not chosen:
@@ -136,7 +136,11 @@ def judge_states(
     """
     every = list(wholes(states))
     level = LEVEL / max(1, len(every))
-    return tuple(_judged(label, parts, store, baseline, strict=strict, level=level) for label, parts in every)
+
+    def judged(whole: tuple[str, tuple[UnitState, ...]]) -> GatedUnit:
+        return _judged(*whole, store, baseline, strict=strict, level=level)
+
+    return tuple(store.each(judged, every))
 
 
 def _judged(

@@ -4,6 +4,7 @@ A unit is a pure function of what it is given: the content of its files, its set
 computes. The hash of these is its name everywhere.
 """
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -17,10 +18,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from roundoff import __version__
+from roundoff.core.files import is_there
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
-from roundoff.suite.content import ContentHashes, FetchedFiles, is_url
+from roundoff.suite.content import ContentHashes, is_url
+from roundoff.suite.fetching import FetchedFiles, changed, default_cache
 
 _SCHEMA = 1
 # Results may differ in their last bits between versions of these.
@@ -66,6 +69,8 @@ class SuiteUnit:
         target: The chip, or the board; empty for none.
         options: What the function is given; files as paths.
         files: The files among them: what each is for, as the suite calls it, and the hash of its content.
+        places: Where each of them lies, a path or a URL, and what tells that it did not change, or nothing; no
+            part of the key.
         span: First and last sample but one, of an evaluation that is split; None for all.
         key: The hash of all that the result depends on.
         goals: What must be reached; no part of the key.
@@ -78,6 +83,7 @@ class SuiteUnit:
     target: str
     options: Mapping[str, Any]
     files: tuple[tuple[str, str, str], ...] = ()
+    places: tuple[tuple[str, str], ...] = ()
     span: tuple[int, int] | None = None
     key: str = ""
     goals: Mapping[str, Any] = field(default_factory=dict)
@@ -130,7 +136,7 @@ def load_suite(
     """
     content = read_toml(file, what=english("The suite"), fix=_FIX)
     _known(file, content, _TOP)
-    reader = _SuiteReader(file, content, fetched, hashes or ContentHashes())
+    reader = _SuiteReader(file, content, fetched or default_cache(), hashes or ContentHashes())
     units = tuple(_chosen(tuple(reader.units()), only, file))
     given = content.get("store", "store") if store is None else store
     where = str(given) if is_url(str(given)) or store is not None else str(file.parent / str(given))
@@ -195,11 +201,12 @@ class _SuiteReader:
     """Makes units of a suite's file."""
 
     def __init__(
-        self, file: Path, content: Mapping[str, Any], fetched: FetchedFiles | None, hashes: ContentHashes
+        self, file: Path, content: Mapping[str, Any], fetched: FetchedFiles, hashes: ContentHashes
     ) -> None:
         self._file, self._content, self._fetched, self._hashes = file, content, fetched, hashes
         self._targets = self._names("targets", content.get("targets", []))
         self._general = content.get("options", {})
+        self._digests: dict[str, str] = {}
         self._versions = {name: metadata.version(name) for name in _COMPUTING} | {"roundoff": __version__}
         self._chips: dict[str, str] = {}
 
@@ -316,9 +323,8 @@ class _SuiteReader:
         if options.get("quantized") is not None:
             options.pop("target", None)
         options = {key: self._value(key, value) for key, value in options.items()}
-        files = tuple(self._files(options))
-        depends = [*given.get("depends", []), *asked.get("depends", [])]
-        files += tuple(("depends", text, self._hashes.of(self._path(text))) for text in depends)
+        named = [*self._named(options)]
+        named += [("depends", self._path(text)) for text in (*given.get("depends", []), *asked.get("depends", []))]
         short = Path(target).stem if target.endswith(".toml") else target
         goals = _goals(self._file, self._content.get("goals", {}), given.get("goals", {}), asked.get("goals", {}))
         unit = SuiteUnit(
@@ -327,7 +333,8 @@ class _SuiteReader:
             model,
             short,
             options,
-            files,
+            tuple((role, self._shown(path), self._digest(path)) for role, path in named),
+            tuple((path, self._mark(path)) for _, path in named),
             goals=goals,
             board=target if kind == BOARD else "",
         )
@@ -354,7 +361,8 @@ class _SuiteReader:
     def _ranges(self, unit: SuiteUnit, split: int | None) -> Iterator[SuiteUnit]:
         from roundoff.suite.evaluation import count_samples
 
-        total = count_samples(unit)
+        with placed(unit, self._fetched, self._hashes) as there:
+            total = count_samples(there)
         size = total if split is None else split
         for start in range(0, total, size):
             stop = min(total, start + size)
@@ -368,47 +376,97 @@ class _SuiteReader:
             return [_number(each) for each in value] if isinstance(value, list) else _number(value)
         if key == "target" and isinstance(value, str) and value.endswith(".toml"):
             return str(self._path(value))
-        if key not in _FILES or (key == "evaluator" and not (self._file.parent / str(value)).exists()):
+        if key not in _FILES or (key == "evaluator" and not is_there(self._file.parent / str(value))):
             return value
         if isinstance(value, dict):
-            return {name: str(self._path(each)) for name, each in value.items()}
+            return {name: self._path(each) for name, each in value.items()}
         if isinstance(value, list):
-            return [str(self._path(each)) for each in value]
-        return str(self._path(value))
+            return [self._path(each) for each in value]
+        return self._path(value)
 
-    def _path(self, text: Any) -> Path:
+    def _path(self, text: Any) -> str:
         if not isinstance(text, str):
             raise BadInput(english("{file}: {text!r} is no path.", file=self._file, text=text), fix=_FIX)
         if is_url(text):
-            from roundoff.suite.unit import default_cache
-
-            return (self._fetched or default_cache()).path(text)
+            return text
         path = self._file.parent / text
-        if not path.exists() and "," not in path.name:
+        if not is_there(path) and "," not in path.name:
             what = english("{file} names {text}, which does not exist.", file=self._file, text=text)
             raise BadInput(what, fix=english("paths begin at the folder of the suite's file"))
-        return path
+        return str(path)
 
-    def _files(self, options: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+    def _named(self, options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+        """The files among options, and what each is for."""
         for key, value in options.items():
             if key not in _FILES:
                 continue
             several = value.items() if isinstance(value, dict) else [("", value)]
             if isinstance(value, list):
                 several = [("", each) for each in value]
-            for name, path in several:
-                role = f"{key} {name}" if name else key
-                if Path(path).exists() or "," in str(path):
-                    yield role, self._shown(path), self._hashes.of(Path(path))
-                else:  # the name of an evaluator that ships
-                    yield role, str(path), str(path)
+            yield from ((f"{key} {name}" if name else key, str(path)) for name, path in several)
+
+    def _digest(self, path: str) -> str:
+        """The hash of what a path or a URL stands for."""
+        if is_url(path):
+            if path not in self._digests:
+                self._digests[path] = self._fetched.digest(path)
+            return self._digests[path]
+        # Else it is the name of an evaluator that ships.
+        return self._hashes.of(Path(path)) if is_there(Path(path)) or "," in path else path
+
+    def _mark(self, path: str) -> str:
+        there = not is_url(path) and (is_there(Path(path)) or "," in path)
+        return self._hashes.mark(Path(path)) if there else ""
 
     def _shown(self, path: str) -> str:
         """A path as the suite's file calls it."""
+        if is_url(path):
+            return path
         try:
             return Path(path).relative_to(self._file.parent).as_posix()
         except ValueError:
             return str(path)
+
+
+@contextlib.contextmanager
+def placed(unit: SuiteUnit, fetched: FetchedFiles, hashes: ContentHashes) -> Iterator[SuiteUnit]:
+    """A unit whose files lie on this machine, and hold what they held when the suite was read.
+
+    Args:
+        unit: Which.
+        fetched: Where files of URLs go.
+        hashes: What is known of files.
+
+    Raises:
+        BadInput: A file changed, or cannot be fetched.
+    """
+    with contextlib.ExitStack() as held:
+        here: dict[str, str] = {}
+        for (_, _, digest), (path, _) in zip(unit.files, unit.places, strict=True):
+            if is_url(path):
+                here[path] = str(held.enter_context(fetched.held(path, digest)))
+        check_unchanged(unit, hashes)
+        options = {key: _moved(value, here) if key in _FILES else value for key, value in unit.options.items()}
+        places = tuple((here.get(path, path), mark) for path, mark in unit.places)
+        yield replace(unit, options=options, places=places) if here else unit
+
+
+def check_unchanged(unit: SuiteUnit, hashes: ContentHashes) -> None:
+    """See that files of this machine hold what they held when the suite was read.
+
+    Raises:
+        BadInput: One changed, or cannot be read any more.
+    """
+    for (_, _, digest), (path, mark) in zip(unit.files, unit.places, strict=True):
+        if mark and hashes.mark(Path(path)) != mark and hashes.of(Path(path)) != digest:
+            raise changed(path)
+
+
+def _moved(value: Any, here: Mapping[str, str]) -> Any:
+    """Paths in place of URLs."""
+    if isinstance(value, dict):
+        return {key: _moved(each, here) for key, each in value.items()}
+    return [_moved(each, here) for each in value] if isinstance(value, list) else here.get(value, value)
 
 
 def _number(value: Any) -> Any:

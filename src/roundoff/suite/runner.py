@@ -94,13 +94,15 @@ def part_of(units: Sequence[SuiteUnit], part: str | None) -> tuple[SuiteUnit, ..
 
 def look_up(units: Iterable[SuiteUnit], store: UnitStore) -> Iterator[UnitState]:
     """What is known of units, without doing any."""
-    for unit in units:
+
+    def known(unit: SuiteUnit) -> UnitState:
         found = store.get(unit.key)
         if found is not None:
-            yield UnitState(unit, "known", 0.0, found.get("exit_code"), found.get("figures") or {})
-            continue
+            return UnitState(unit, "known", 0.0, found.get("exit_code"), found.get("figures") or {})
         problem = store.failure(unit.key)
-        yield UnitState(unit, "waiting" if problem is None else "failed", problem=problem or {})
+        return UnitState(unit, "waiting" if problem is None else "failed", problem=problem or {})
+
+    yield from store.each(known, units)
 
 
 def run_units(
@@ -278,6 +280,6 @@ def estimate(states: Sequence[UnitState], runs: Sequence[SuiteRun]) -> SuiteEsti
     return SuiteEstimate(total * len(waiting) / known, known, len(waiting))
 
 
-def kept_run(suite: Suite, store: UnitStore, states: Sequence[UnitState]) -> str:
-    """Remember a run of a suite; gives when it was."""
-    return store.add_run(suite.name, [each.content() for each in states])
+def kept_run(suite: Suite, store: UnitStore, states: Sequence[UnitState], *, whole: bool) -> str:
+    """Remember a run of a suite, or of a share of it; gives when it was."""
+    return store.add_run(suite.name, [each.content() for each in states], whole=whole)

@@ -9,22 +9,34 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from roundoff.core.claims import PART, abandoned, staged_file
 from roundoff.core.document import json_text
 from roundoff.core.files import writing
 from roundoff.core.untrusted import parse_json
-from roundoff.errors import BadInput, MissingExtra
+from roundoff.errors import BadInput, MissingExtra, RoundoffError, reason
 from roundoff.messages.message import english
 
 _UNITS, _FAILURES, _SUITES = "units", "failures", "suites"
 _HASH_LENGTH = 64
+_HANDS = 16
 _STAMP = "%Y%m%dT%H%M%S.%fZ"
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class StoreFailed(BadInput):
+    """A store does not answer; it may do so a moment later."""
+
+    passing = True
 
 
 class Objects(Protocol):
@@ -132,42 +144,58 @@ class RemoteObjects:
             raise MissingExtra(english("A store at a URL"), package="fsspec", extra="suite") from error
         try:
             self._system, self._root = fsspec.core.url_to_fs(url)
-        except (ImportError, ValueError) as error:
+        except Exception as error:  # whatever the library of such URLs raises
             what = english("The store {url} cannot be opened: {error}.", url=url, error=error)
             raise BadInput(what, fix=english("install what it names, or give a folder")) from error
+        self._url = url
         # Other machines put things there: what was listed a moment ago is not what is there.
         self._system.use_listings_cache = False
 
     def _path(self, name: str) -> str:
         return f"{self._root.rstrip('/')}/{name}"
 
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Whatever the library of such URLs raises is told as one thing."""
+        try:
+            yield
+        except RoundoffError:
+            raise
+        except Exception as error:
+            why = reason(error).rstrip(".")
+            what = english("The store {url} does not answer: {error}.", url=self._url, error=why)
+            raise StoreFailed(what, fix=english("check the address, and who may read and write there")) from error
+
     def read(self, name: str) -> bytes | None:
         """What is there."""
-        try:
-            content: bytes = self._system.cat_file(self._path(name))
-        except FileNotFoundError:
-            return None
+        with self._asking():
+            try:
+                content: bytes = self._system.cat_file(self._path(name))
+            except FileNotFoundError:
+                return None
         return content
 
     def create(self, name: str, content: bytes) -> bool:
         """Put it, by the condition of the server where it knows such; else what is there was just looked for."""
         path = self._path(name)
-        try:
-            self._make(path)
-            self._system.pipe_file(path, content, mode="create")
-        except FileExistsError:
-            return False
-        except (NotImplementedError, TypeError, ValueError):
-            self._system.invalidate_cache()
-            if self._system.exists(path):
+        with self._asking():
+            try:
+                self._make(path)
+                self._system.pipe_file(path, content, mode="create")
+            except FileExistsError:
                 return False
-            self._system.pipe_file(path, content)
+            except (NotImplementedError, TypeError, ValueError):
+                self._system.invalidate_cache()
+                if self._system.exists(path):
+                    return False
+                self._system.pipe_file(path, content)
         return True
 
     def replace(self, name: str, content: bytes) -> None:
         """Put it."""
-        self._make(self._path(name))
-        self._system.pipe_file(self._path(name), content)
+        with self._asking():
+            self._make(self._path(name))
+            self._system.pipe_file(self._path(name), content)
 
     def _make(self, path: str) -> None:
         """Folders, where there are such; a bucket is its owner's to make."""
@@ -176,16 +204,17 @@ class RemoteObjects:
 
     def remove(self, name: str) -> None:
         """Take it away."""
-        with contextlib.suppress(FileNotFoundError):
+        with self._asking(), contextlib.suppress(FileNotFoundError):
             self._system.rm_file(self._path(name))
 
     def names(self, start: str) -> Iterator[tuple[str, float]]:
         """All objects."""
-        self._system.invalidate_cache()
-        try:
-            found = self._system.find(self._path(start), detail=True)
-        except FileNotFoundError:
-            return
+        with self._asking():
+            self._system.invalidate_cache()
+            try:
+                found = self._system.find(self._path(start), detail=True)
+            except FileNotFoundError:
+                return
         for path, about in sorted(found.items()):
             written = about.get("LastModified") or about.get("mtime") or about.get("created") or 0.0
             seconds = written.timestamp() if isinstance(written, datetime) else float(written)
@@ -200,11 +229,13 @@ class SuiteRun:
         suite: Its name.
         when: When it ended, in UTC.
         units: What is known of each unit: its label, key, state, figures and seconds.
+        whole: Whether these are all units of the suite, and not the share of a job.
     """
 
     suite: str
     when: str
     units: tuple[Mapping[str, Any], ...]
+    whole: bool = True
 
 
 class UnitStore:
@@ -219,6 +250,16 @@ class UnitStore:
         scheme, separator, rest = url.partition("://")
         local = not separator or scheme in ("file", "local")
         self._objects: Objects = FolderObjects(Path(rest if separator else url)) if local else RemoteObjects(url)
+        # Whoever waits for a network may wait for several answers at a time.
+        self._hands = 1 if local else _HANDS
+
+    def each(self, function: Callable[[T], U], items: Iterable[T]) -> Iterator[U]:
+        """Call something that asks the store, for each of many, in their order."""
+        if self._hands == 1:
+            yield from map(function, items)
+            return
+        with ThreadPoolExecutor(self._hands) as hands:
+            yield from hands.map(function, items)
 
     # Units.
 
@@ -266,10 +307,11 @@ class UnitStore:
 
     # Runs of suites.
 
-    def add_run(self, suite: str, units: Sequence[Mapping[str, Any]]) -> str:
-        """Remember a run; gives when it was."""
+    def add_run(self, suite: str, units: Sequence[Mapping[str, Any]], *, whole: bool = True) -> str:
+        """Remember a run, of the whole suite or of a share; gives when it was."""
         when = datetime.now(UTC).strftime(_STAMP)
-        while not self._objects.create(_run(suite, when), sealed({"suite": suite, "units": list(units)})):
+        content = sealed({"suite": suite, "units": list(units), "whole": whole})
+        while not self._objects.create(_run(suite, when), content):
             when = datetime.now(UTC).strftime(_STAMP)
         return when
 
@@ -282,8 +324,30 @@ class UnitStore:
             content = None if raw is None else _opened(raw, self.url)
             if content is not None and isinstance(content.get("units"), list):
                 when = name.rpartition("/")[2].removesuffix(".json")
-                found.append(SuiteRun(str(content.get("suite")), when, tuple(content["units"])))
+                whole = content.get("whole") is not False
+                found.append(SuiteRun(str(content.get("suite")), when, tuple(content["units"]), whole))
         return sorted(found, key=lambda run: (run.when, run.suite))
+
+    def history(self, suite: str) -> list[SuiteRun]:
+        """The states that a suite was in after its runs, the oldest first: shares of it are put together.
+
+        A share of other content begins another state: what it does not name is as it was before.
+        """
+        found: list[SuiteRun] = []
+        told: dict[str, Any] = {}  # by the runs of the newest state: else it is as it was before
+        for run in self.runs(suite):
+            now = {str(each.get("label")): each for each in run.units}
+            if run.whole or not found:
+                before, told = {}, {}
+            else:
+                before = {str(each.get("label")): each for each in found[-1].units}
+                if all(told[label] == now[label].get("key") for label in told.keys() & now.keys()):
+                    found.pop()
+                else:
+                    told = {}
+            told |= {label: each.get("key") for label, each in now.items()}
+            found.append(SuiteRun(run.suite, run.when, tuple((before | now).values())))
+        return found
 
     # What nobody asks for any more.
 

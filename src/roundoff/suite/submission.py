@@ -1,9 +1,11 @@
-"""Self-contained commands for whoever else starts jobs: lines for xargs, jobs of Slurm and of Kubernetes.
+"""Commands that do a suite elsewhere: a line per job for xargs, an array job for Slurm, a Job for Kubernetes.
 
 Each job does its share of the units (``--part i/n``) and finds out from the store what is done: it may be started
 again, twice, or never, and the others do not care.
 """
 
+import json
+import os
 import shlex
 from pathlib import Path
 
@@ -16,6 +18,8 @@ FORMATS = ("xargs", "slurm", "kubernetes")
 """What jobs are written for."""
 
 _IMAGE = "roundoff:latest"
+# Names of jobs are parts of names of hosts.
+_NAME_LENGTH = 52
 
 
 def job_commands(suite: Suite, *, form: str, jobs: int, file: Path, options: tuple[str, ...] = ()) -> str:
@@ -45,12 +49,26 @@ def job_commands(suite: Suite, *, form: str, jobs: int, file: Path, options: tup
     command = shlex.join(words)
     if form == "slurm":
         return _SLURM.format(name=_plain(suite.name), jobs=jobs, command=command)
-    return _KUBERNETES.format(name=_plain(suite.name).lower(), jobs=jobs, command=command, image=_IMAGE)
+    part = f'exec {command} --part "$((JOB_COMPLETION_INDEX + 1))/{jobs}"'
+    # A string of JSON is one of YAML.
+    about = {"name": _plain(suite.name).lower(), "jobs": jobs, "image": _IMAGE}
+    return _KUBERNETES.format(**about, command=json.dumps(part), mounts=_mounts(suite, file, store))
+
+
+def _mounts(suite: Suite, file: Path, store: str) -> str:
+    """The folders that jobs must see where they are here: the suite's, those of its files, and the store."""
+    named = [str(file), *(path for unit in suite.units for path, mark in unit.places if mark)]
+    folders = {Path(os.path.normpath(Path(each).absolute())).parent for each in named}
+    folders |= set() if is_url(store) else {Path(os.path.normpath(store))}
+    top = sorted(each for each in folders if not folders & set(each.parents))
+    rows = [_MOUNT.format(path=json.dumps(str(each)), below=json.dumps(str(each).lstrip("/"))) for each in top]
+    return "".join(rows)
 
 
 def _plain(name: str) -> str:
     """A name that schedulers take."""
-    return "".join(each if each.isascii() and each.isalnum() else "-" for each in name).strip("-") or "suite"
+    plain = "".join(each if each.isascii() and each.isalnum() else "-" for each in name)
+    return plain[:_NAME_LENGTH].strip("-") or "suite"
 
 
 _SLURM = """\
@@ -61,7 +79,11 @@ _SLURM = """\
 exec {command} --part "$SLURM_ARRAY_TASK_ID/{jobs}"
 """
 
+_MOUNT = """
+            - {{name: suite, mountPath: {path}, subPath: {below}}}"""
+
 _KUBERNETES = """\
+# The claim 'roundoff' is a disk that holds these folders, under the same names; 'kubectl get pvc' shows yours.
 apiVersion: batch/v1
 kind: Job
 metadata:
@@ -77,11 +99,11 @@ spec:
       containers:
         - name: roundoff
           image: {image}
-          command:
-            - /bin/sh
-            - -c
-            - >-
-              exec {command} --part "$((JOB_COMPLETION_INDEX + 1))/{jobs}"
+          command: [/bin/sh, -c, {command}]
           resources:
             requests: {{cpu: "1"}}
+          volumeMounts:{mounts}
+      volumes:
+        - name: suite
+          persistentVolumeClaim: {{claimName: roundoff}}
 """

@@ -15,27 +15,19 @@ from roundoff.errors import RoundoffError, reason
 from roundoff.messages.catalogue import bilingual
 from roundoff.messages.message import as_message, message_content
 from roundoff.run.executors import PieceFailed, piece_late
-from roundoff.suite.content import FetchedFiles
-from roundoff.suite.matrix import BOARD, EVALUATE, SuiteUnit
-from roundoff.suite.store import UnitStore
+from roundoff.suite.content import ContentHashes
+from roundoff.suite.fetching import default_cache
+from roundoff.suite.matrix import BOARD, EVALUATE, SuiteUnit, check_unchanged, placed
+from roundoff.suite.store import StoreFailed, UnitStore
 
 if TYPE_CHECKING:
     from roundoff.core.coverage import MetricScores
 
 _SCHEMA = 1
-_CACHE, _CACHE_SIZE = "ROUNDOFF_SUITE_CACHE", "ROUNDOFF_SUITE_CACHE_BYTES"
-_USUAL_CACHE_BYTES = 20 << 30
 _OVER_TIME = 75
 """With it a worker ends whose unit took too long."""
 
 Compute = Callable[[SuiteUnit], Mapping[str, Any]]
-
-
-def default_cache() -> FetchedFiles:
-    """Where files of URLs go on this machine; the environment may say otherwise."""
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    folder = Path(os.environ.get(_CACHE) or Path(home, "roundoff-suite"))
-    return FetchedFiles(folder, int(os.environ.get(_CACHE_SIZE) or _USUAL_CACHE_BYTES))
 
 
 def compute(unit: SuiteUnit) -> dict[str, Any]:
@@ -60,14 +52,19 @@ def compute(unit: SuiteUnit) -> dict[str, Any]:
     if taps is not None and not taps.good:
         word = bilingual("suite.word_taps")
         figures |= {"verdict": [word.en, word.zh], "tone": "bad"}
-    shown = (each[1] for each in unit.files)
-    places = {path: name for path, name in zip(_paths(unit), shown, strict=False) if path != name}
+    pairs = zip(unit.places, unit.files, strict=True)
+    # The longest first: the name of one may begin with that of another.
+    places = dict(sorted(((path, name) for (path, _), (_, name, _) in pairs if path != name), key=_longest))
     return {
         **_head(unit),
         "exit_code": outcome.exit_code,
         "figures": figures,
         "run": _portable(parse_json(to_json(document), unit.label, surrogates=True), places),
     }
+
+
+def _longest(each: tuple[str, str]) -> int:
+    return -len(each[0])
 
 
 def _portable(content: Any, places: Mapping[str, str]) -> Any:
@@ -107,14 +104,6 @@ def known_evaluator(given: Any) -> Any:
     from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
 
     return token_evaluators()[given] if given in TOKEN_EVALUATORS and not Path(given).exists() else given
-
-
-def _paths(unit: SuiteUnit) -> Iterator[str]:
-    """The files of a unit, in the order of `SuiteUnit.files`."""
-    roles = {role.partition(" ")[0] for role, _, _ in unit.files}
-    for key, value in unit.options.items():
-        if key in roles:
-            yield from value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
 
 
 def figures_of(document: RunDocument, outcome: Any = None) -> dict[str, Any]:
@@ -193,8 +182,11 @@ def do_unit(
         if before is not None and before.get("run") == run and before.get("kind") == "time":
             raise piece_late(limit_s)
     try:
-        with _watched(unit, store, limit_s, run):
-            found = work(unit)
+        with _watched(unit, store, limit_s, run), placed(unit, default_cache(), _HASHES) as there:
+            found = work(there)
+            check_unchanged(unit, _HASHES)
+    except StoreFailed:
+        raise
     except RoundoffError as error:
         store.fail(unit.key, failure_of(unit, error))
         raise
@@ -222,6 +214,7 @@ def _told(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _STORES: dict[str, UnitStore] = {}
+_HASHES = ContentHashes()
 
 
 def _store(url: str) -> UnitStore:
