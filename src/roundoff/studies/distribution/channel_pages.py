@@ -99,9 +99,9 @@ def _channels_headline(report: ChannelReport) -> str:
 
 
 def _remarks(report: ChannelReport) -> Iterator[pages.Paragraph]:
-    """Below a table in a terminal, which has no room for advice: tensors at risk, else the only one."""
+    """Below a table in a terminal, which has no room for advice: tensors at risk, of few all."""
     worst = sorted(_at_risk(report), key=_shortage, reverse=True)
-    for each in (report.spreads if len(report.spreads) == 1 else worst)[:_MOST_ADVISED]:
+    for each in (report.spreads if len(report.spreads) <= _MOST_DETAILED else worst)[:_MOST_ADVISED]:
         yield pages.Paragraph(
             bilingual("channels.named", name=each.name, text=phrase_of(each.advice)), on=_TERMINAL
         )
