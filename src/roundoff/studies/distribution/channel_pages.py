@@ -36,7 +36,7 @@ _MOST_TENSORS = 40
 # Tensors whose poorest channels a terminal lists, and how many of each.
 _MOST_DETAILED, _POOREST = 3, 5
 # Of more tensors at risk a terminal speaks of the worst.
-_MOST_ADVISED = 6
+_MOST_ADVISED = 3
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
 _CHANNEL_COLUMNS: list[pages.ColumnOf[ChannelBox]] = [
     pages.column("channel", "channels.channel", "count", on="html"),
