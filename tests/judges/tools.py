@@ -68,7 +68,7 @@ class Network:
         found = []
         for place, row in enumerate(self.rows(values)):
             path = self.folder / kind / f"{place}.npz"
-            np.savez(path, **row)
+            np.savez(path, **row)  # type: ignore[arg-type]
             found.append(str(path))
         return found
 
@@ -146,7 +146,7 @@ def tpu_dumps(net: Network, name: str = "tpu", *, model: Path | None = None, **m
 def htp_dumps(net: Network, name: str = "htp", **more: Any) -> Path:
     """What the HTP emulator makes of a network."""
     out = net.folder / name
-    np.savez(net.folder / "calibration.npz", **net.calibration)
+    np.savez(net.folder / "calibration.npz", **net.calibration)  # type: ignore[arg-type]
     job = {
         "model": str(net.path),
         "out": str(out),

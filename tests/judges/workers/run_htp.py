@@ -47,8 +47,16 @@ def main(job: dict[str, Any]) -> None:
     session = opened(tapped)
     names = [each.name for each in session.get_outputs()]
     for place, sample in enumerate(job["samples"]):
-        values = dict(zip(names, session.run(None, dict(np.load(sample))), strict=True))
-        found = {taps.get(name, name): array for name, array in values.items() if name in taps or name in wanted}
+        values = dict(
+            zip(
+                names,
+                session.run(None, dict(np.load(sample))),
+                strict=True,
+            )
+        )
+        found = {
+            str(taps.get(name, name)): array for name, array in values.items() if name in taps or name in wanted
+        }
         np.savez(out / f"s{place}.npz", **found)
     tapped.unlink()
 

@@ -60,6 +60,8 @@ def edited(text: str, tensor: str, ends: dict[str, float]) -> str:
     block = text[start.end() : start.end() + stop.start() if stop else len(text)]
     for key in ("min", "max"):
         found = re.search(rf"(^        {key}:\n        -   )(\S+)", block, re.MULTILINE)
+        if found is None:
+            sys.exit(f"the configuration has no {key} of {tensor}")
         value = float(found[2]) * ends["times"] if "times" in ends else ends[key]
         block = block[: found.start(2)] + repr(value) + block[found.end(2) :]
     return text[: start.end()] + block + (text[start.end() + stop.start() :] if stop else "")

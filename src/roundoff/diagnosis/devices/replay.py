@@ -341,7 +341,7 @@ class DeviceReplay:
         return max(shares, default=1.0)
 
     def _input_range(self, name: str) -> tuple[float, float]:
-        """What an input is coded for: what all samples hold, and all that is between 0 and 1 for pictures in that."""
+        """What an input is coded for: what all samples hold, and for pictures all between 0 and 1."""
         values = [np.asarray(self.samples.feed(at)[name]) for at in spread(len(self.samples.names), _MOST_FED)]
         low, high = float(min(0.0, *map(np.min, values))), float(max(0.0, *map(np.max, values)))
         if values[0].dtype.kind != "f" or values[0].ndim != _PICTURE_RANK or max(-low, high) > 1:

@@ -724,13 +724,8 @@ class _DeviceDiagnosis:
         usual = self._outputs.of_quantizers(quantizers)
         if loss.excess_db(usual, negligible=10 ** (-_AS_HALF_DB / 10)) <= _COARSER_CODES_DB:
             return None
-        told = {
-            "kept": output_sqnr_text(loss),
-            "usual": decibels_text(usual.sqnr_db),
-            "count": count,
-            "times": times,
-        }
-        return usual, message("diagnosis.device_wide", **told)
+        kept, best = output_sqnr_text(loss), decibels_text(usual.sqnr_db)
+        return usual, message("diagnosis.device_wide", kept=kept, usual=best, count=count, times=times)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []
