@@ -106,9 +106,7 @@ def of_litert(path: Path, dump: Path, tally: Tally) -> None:
     feed = {value.name: known[value.name][1] for value in graph.input}
     made_all = runner.run(feed, [value.name for value in graph.output]).values
     for value, place in zip(graph.output, lite.outputs, strict=True):
-        tally.add(
-            "(outputs)", (made_all[value.name] - _real(lite, place, values)) / _step(lite, place)
-        )
+        tally.add("(outputs)", (made_all[value.name] - _real(lite, place, values)) / _step(lite, place))
 
 
 def _real(lite: LiteModel, place: int, values: Array) -> Array:
@@ -152,12 +150,12 @@ Written by `python -m benchmarks exact` from files of these tools that are not p
 
 Each departure has its reason:
 
-- **RKNN-Toolkit2** (target `rknn`): what the tool adds before it rounds, or reads in front of a fused activation, has no
-  codes and is not counted. In other networks single codes may differ by one where sums in another order of float32
-  decide a half; what lies behind then differs by a few.
-- **TPU-MLIR** (target `sophgo-bm1684x`): LayerNormalization, Softmax and means behind them are computed in float16, and
-  their casts to codes round in float16, too. Products behind such casts, and the outputs of networks with them, differ for
-  that. Networks in integers alone are equal to the last code.
+- **RKNN-Toolkit2** (target `rknn`): what the tool adds before it rounds, or reads in front of a fused activation,
+  has no codes and is not counted. In other networks single codes may differ by one where sums in another order of
+  float32 decide a half; what lies behind then differs by a few.
+- **TPU-MLIR** (target `sophgo-bm1684x`): LayerNormalization, Softmax and means behind them are computed in
+  float16, and their casts to codes round in float16, too. Products behind such casts, and the outputs of networks
+  with them, differ for that. Networks in integers alone are equal to the last code.
 - **LiteRT** (target `litert`): the exact-integer simulator. Linear resizing is computed in float here.
 - **HTP emulator** (target `qualcomm-htp`): its rounding is not known; it is not predicted here.
 """
