@@ -181,6 +181,7 @@ def split_global_pool(job: TransformJob) -> Transformed:
             # What reads the input keeps its name: that is where the input's codes are read.
             name = f"{node.name}_2conv1" if place else node.name
             graph.add_node("Conv", [read, weight], written, name=name, attributes=form)
+            graph.proto.graph.node[-1].name = name
     graph.proto.graph.value_info.extend(job.model.proto.graph.value_info)
     text = message("quantize.pool_split")
     taken = tuple(Participation(name, "layer", text) for name in found)
