@@ -6,6 +6,7 @@
 #   make test-lowest  the same with the lowest declared versions of what it needs
 #   make goldens keep what every command gives now as what it must give
 #   make mutants plant faults in numbers, and see that tests notice each
+#   make judges  install vendors' own tools in .judges, and have them run, predict and judge models of ours
 #   make lint    style, types and import layers
 #   make docs    the documentation site
 #   make bench   speed and memory
@@ -16,7 +17,7 @@ BIN := $(VENV)/bin
 # -qq hides pip's chatter and warnings, not its errors.
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: demo test test-fast test-suite test-lowest goldens mutants lint docs bench clean
+.PHONY: demo test test-fast test-suite test-lowest goldens mutants judges lint docs bench clean
 .NOTPARALLEL:
 
 demo: $(VENV)/.installed
@@ -54,6 +55,12 @@ goldens: $(VENV)/.installed-test
 
 mutants: $(VENV)/.installed-test
 	@$(BIN)/python -m tests.mutants
+
+# Each tool in an environment of its own in JUDGES; one that cannot be had is left out, and its tests are skipped.
+JUDGES ?= .judges
+judges: $(VENV)/.installed-test
+	@$(BIN)/python -m scripts.judges $(JUDGES)
+	@ROUNDOFF_JUDGES=$(JUDGES) $(BIN)/python -m pytest -rs tests/judges
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check .

@@ -14,6 +14,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.study import open_replay
 from roundoff.diagnosis.devices.tool_scales import expected_by_scales
+from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.graph.litert.schema import LiteModel, read_lite
 from roundoff.graph.load import load_model
 from roundoff.graph.readers import read_quantized
@@ -21,6 +22,7 @@ from roundoff.quantize.targets.files import load_target
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.tensors import open_source
+from roundoff.tensors.stored import target_of
 
 HERE = Path(__file__).resolve().parents[1]
 FILES = HERE.parent / "shared" / "vectors" / "tools"
@@ -60,7 +62,8 @@ def by_scales(model: Path, values: Array, dumps: Path, tally: Tally) -> None:
         return
     graph = told.float_model.proto.graph
     kinds = {name: node.op_type for node in graph.node for name in node.output}
-    with open_replay(told, samples, source) as replay:
+    settings = DiagnoseSettings(arithmetic=load_target(target_of(source)).arithmetic)
+    with open_replay(told, samples, source, settings=settings) as replay:
         for name in replay.tensors:
             coded = replay.golden.coded.get(name)
             pair = replay.pair(name, 0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.fuzz import small_lite
+from benchmarks.fuzz.seeds import small_lite
 from onnx import helper
 from PIL import Image
 from safetensors.numpy import save_file

@@ -47,6 +47,7 @@ class Answer:
         claim: Figure that a repair claims, and the same on other samples; empty where nothing was claimed.
         unit: Unit of these.
         slack: What the second may be less.
+        exact: Whether it may not be more either.
     """
 
     case: str
@@ -69,6 +70,7 @@ class Answer:
     claim: tuple[float, ...] = ()
     unit: str = ""
     slack: float = 0.0
+    exact: bool = False
 
     @property
     def broken(self) -> bool:
@@ -78,7 +80,10 @@ class Answer:
     @property
     def holds(self) -> bool:
         """Whether what a repair claims is true of other samples."""
-        return len(self.claim) == 2 and self.claim[1] >= self.claim[0] - self.slack
+        if len(self.claim) < 2:
+            return False
+        more = self.claim[1] - self.claim[0]
+        return more >= -self.slack and not (self.exact and more > self.slack)
 
 
 def ask(case: PlantedCase | PairCase | RepairCase, *, keep: Path | None = None) -> Answer:
@@ -138,7 +143,7 @@ def _ask_repair(case: RepairCase, folder: Path) -> Answer:
         return replace(answer, error=f"{type(failure).__name__}: {failure}")
     if found is None:
         return answer
-    return replace(answer, claim=(claim.value, found), unit=claim.unit, slack=claim.slack)
+    return replace(answer, claim=(claim.value, found), unit=claim.unit, slack=claim.slack, exact=claim.exact)
 
 
 def judge_pair(case: PairCase, document: Mapping[str, Any], *, seconds: float = 0.0, error: str = "") -> Answer:

@@ -36,8 +36,9 @@ inputs that differ by noise alone.
 A culprit counts as found when it is among the first three findings. Where several names are right (a scale that is
 wrong on the device is a wrong dequantization and a wrong kernel), each of them counts. A board is *broken* when an
 output of it has {broken:.0f} dB or less; then neither `diagnose` may say HEALTHY nor `compare` PASS. What
-`diagnose --fix` and `tune` claim is measured again on {others} samples that they did not have; it may be 1 dB less
-there, a share of samples 1 % or what its own interval says.
+`diagnose --fix` and `tune` claim is measured again on {others} samples that they did not have: a figure in
+decibels has to be right within 1 dB either way, "at least" may not be too much; a share of samples may be 1 %
+less, or what its own interval says.
 
 These tables are of {count} cases{sample}.
 

@@ -48,12 +48,14 @@ class Claim:
         slack: What it may be less on other samples: a decibel, a hundredth, what its own interval says, or nothing
             where it is a bound.
         part: What decibels are of; empty for the output that is worst off.
+        exact: Whether it is told as a figure, so that it may not be more either.
     """
 
     value: float
     unit: str
     slack: float
     part: str = ""
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,9 @@ class RepairCase:
             if measure["unit"] == "dB" and interval is not None:
                 # As it is told: a figure, or what others have at least.
                 figure = max(abs(end - value) for end in interval) <= CERTAIN_DB
-                return Claim(value, "dB", CERTAIN_DB, part) if figure else Claim(lowest, "dB", 0.0, part)
+                return (
+                    Claim(value, "dB", CERTAIN_DB, part, exact=True) if figure else Claim(lowest, "dB", 0.0, part)
+                )
             return _claim(value, measure["unit"] or "share", lowest, part)
         tuning = document.get("tuning")
         if not tuning:

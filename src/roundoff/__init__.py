@@ -15,7 +15,6 @@ os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 if TYPE_CHECKING:
     from roundoff.align.alignment import align as pair_tensors
     from roundoff.align.names import read_aliases
-    from roundoff.api.cases import bundle, reproduce
     from roundoff.api.checks import check_calibration, check_io, self_check
     from roundoff.api.comparison import compare
     from roundoff.api.diagnosis import diagnose
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from roundoff.api.outcome import Outcome
     from roundoff.api.project import init, load_project
     from roundoff.api.quantization import audit, export_settings, quantize, targets, transform
-    from roundoff.api.runs import diff, explain, gate, report, serve
+    from roundoff.api.runs import bundle, diff, explain, gate, report, reproduce, serve
     from roundoff.api.search import tune
     from roundoff.api.studies import (
         accumulate,
@@ -173,7 +172,7 @@ _HOMES = {
     "analyze_layers": "studies.layers.study",
     "audit": "api.quantization",
     "bake_quantizers": "graph.insertion",
-    "bundle": "api.cases",
+    "bundle": "api.runs",
     "channels": "api.studies",
     "check_calibration": "api.checks",
     "check_io": "api.checks",
@@ -211,7 +210,7 @@ _HOMES = {
     "read_quantized": "graph.readers.reader",
     "register_layer": "graph.caffe.conversion",
     "report": "api.runs",
-    "reproduce": "api.cases",
+    "reproduce": "api.runs",
     "samples": "api.studies",
     "save_model": "graph.save",
     "score": "measure.metrics",

@@ -30,11 +30,13 @@ class RoundoffError(Exception):
         what: What failed, with the value that made it fail; one or two sentences. As `english` gives it, it is
             shown in the language of the terminal; it is English for everybody else.
         fix: What to type or change next; likewise.
+        gaps: What goes into the gaps of `what`, which is then a template as `english` takes it.
     """
 
     exit_code = 2
 
-    def __init__(self, what: str, /, *, fix: str) -> None:
+    def __init__(self, what: str, /, *, fix: str, **gaps: Any) -> None:
+        what = english(what, **gaps) if gaps else what
         super().__init__(what)
         self.what = what
         self.fix = fix

@@ -154,7 +154,7 @@ def _at_the_limit(target: str, data: np.ndarray, folder: Path) -> tuple[Path, Pa
     return fine, lossy
 
 
-@pytest.mark.parametrize(("target", "count"), [("generic-int8", 8), ("rknn-like", 50), ("onnxruntime", 100)])
+@pytest.mark.parametrize(("target", "count"), [("generic-int8", 8), ("rknn", 50), ("onnxruntime", 100)])
 def test_words_agree_right_at_the_limit(target: str, count: int, tmp_path: Path) -> None:
     """Also of more samples than are judged on."""
     data = np.random.default_rng(count).normal(size=(count, 1, 8, 8)).astype(np.float32)

@@ -182,7 +182,7 @@ def test_a_comparison_with_a_dump(bundle: Run) -> None:
     assert main(["compare", *words]) == 1
     code, out, _ = bundle("cmp", "-o", "case.zip")
     assert code == 0
-    assert "block3/relu: 5.973 dB" in out
+    assert "block3/relu: 6.0 dB" in out
     assert "the error starts here" in out
     members = unpacked("case.zip", "case")
     check_manifest(members)
@@ -201,7 +201,7 @@ def test_a_comparison_with_a_dump_without_names(bundle: Run) -> None:
     assert main(["compare", *words]) == 1
     code, out, err = bundle("cmp", "-o", "secret.zip", "--confidential")
     assert code == 0, out + err
-    assert "tensor_0: 5.973 dB" in out
+    assert "tensor_0: 6.0 dB" in out
     members = unpacked("secret.zip", "secret")
     check_manifest(members)
     assert "model/float.onnx" not in members
@@ -246,7 +246,7 @@ def test_a_diagnosis_of_dumps_becomes_a_ticket_of_the_tensor_accused(bundle: Run
     assert main(["diagnose", *words]) == 1
     code, out, err = bundle("found", "-o", "case.zip")
     assert code == 0, out + err
-    assert "block3/relu: 5.973 dB" in out
+    assert "block3/relu: 6.0 dB" in out
     members = unpacked("case.zip", "case")
     form = members["TICKET.txt"].decode()
     assert "Found by: roundoff diagnose" in form
@@ -326,7 +326,7 @@ def test_a_ticket_has_the_verdict_of_its_diagnosis_and_no_other(bundle: Run) -> 
     assert main(["diagnose", *words]) == 1
     code, out, _ = bundle("found", "-o", "case.zip")
     assert code == 0
-    assert "; culprits" in out
+    assert "; CULPRITS" in out
     assert "made by  block3/relu" in out
     ticket = unpacked("case.zip", "case")["TICKET.txt"].decode()
     assert ticket.startswith("Accuracy fault: logits")

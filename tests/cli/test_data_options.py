@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from roundoff.cli.options import DATA, declare, samples_from, typed_options
+from roundoff.api.call import Call, DataOptions
+from roundoff.api.inputs import open_data
+from roundoff.cli.options import DATA, declare, typed_options, values
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput
 from roundoff.samples.options import Color, Filter, Layout, Resize, Resizer, SampleFormat
@@ -28,7 +30,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def opened(words: list[Any], *inputs: InputSpec) -> SampleSet:
-    return samples_from(parser().parse_args([str(word) for word in words]), inputs or [X])
+    args = parser().parse_args([str(word) for word in words])
+    options = Call("samples", values(args, DATA.options), DataOptions).sample_options(limit=args.samples)
+    return open_data(args.data or [], inputs or [X], options)  # type: ignore[return-value]
 
 
 @pytest.fixture

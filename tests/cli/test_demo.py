@@ -10,7 +10,7 @@ import pytest
 
 import roundoff.cli
 from roundoff import demo
-from roundoff.cli import demo as command
+from roundoff.cli import project as command
 from roundoff.cli.terminal import Terminal
 from roundoff.core.document import load_document
 from roundoff.demo.stories import STORIES
@@ -147,7 +147,7 @@ def test_the_whole_demo_finds_the_planted_fault(tmp_path: Path, capsys: pytest.C
     assert verdict.first_divergence == "block3/relu"
     assert verdict.introduces == ("block3/relu",)
     start = next(line for line in printed.out.splitlines() if "starts at" in line)
-    assert "block3/relu (Relu): gain 0.49" in start
+    assert "block3/relu (Relu): 6.0 dB, cosine 0.99932, gain 0.49" in start
     assert printed.err.rstrip().endswith("results/tensors.csv")
 
 

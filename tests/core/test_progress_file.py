@@ -51,6 +51,21 @@ def test_what_a_killed_command_left_is_not_running(tmp_path: Path) -> None:
         assert read_progress(tmp_path) == ()
 
 
+def test_what_a_killed_command_had_begun_to_write_goes_with_the_next(tmp_path: Path) -> None:
+    dead, alive = (
+        f"{progress_path(tmp_path / 'out[1]').name}.{2**22 + 1}",
+        f".other.roundoff-progress.{os.getpid()}",
+    )
+    (tmp_path / dead).write_text("{")
+    (tmp_path / alive).write_text("{")
+    (tmp_path / f"{dead[:-7]}{os.getpid()}").write_text("{")
+    (tmp_path / f"{dead[:-7]}notes").write_text("{")
+    ProgressFile(tmp_path / "out[1]").close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [alive, f"{dead[:-7]}{os.getpid()}", f"{dead[:-7]}notes"]
+    )
+
+
 @pytest.mark.parametrize("output", [".", "..", "/", "deep/..", "deep/."])
 def test_every_folder_has_a_place_for_it(output: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep").mkdir()

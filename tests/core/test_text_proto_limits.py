@@ -1,5 +1,7 @@
 """Texts of protocol buffers: arrays, numbers of all digits, and texts that are absurdly large."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -24,6 +26,15 @@ def test_more_values_than_allowed_are_refused() -> None:
     assert len(parse_text_proto("many: 1 " * 10, TABLE, what="it", most_fields=10).entries) == 10
     with pytest.raises(BadInput, match="absurdly many values"):
         parse_text_proto("many: 1 " * 11, TABLE, what="it", most_fields=10)
+
+
+def test_long_numbers_take_no_square_of_their_length() -> None:
+    began = time.process_time()
+    with pytest.raises(BadInput, match="has no meaning here"):
+        parse_text_proto("one: " + "9" * 100_000 + "x", TABLE, what="it")
+    assert time.process_time() - began < 5  # it was minutes
+    for text in ("1.", ".5", "1.5e-3f", "0x1F", "7f", "1e5"):
+        assert parse_text_proto(f"one: {text}", TABLE, what="it").get("one") is not None
 
 
 def test_long_words_are_cut_in_messages() -> None:

@@ -222,7 +222,7 @@ OWN_TEXTS = {
     "messages/catalogue.py": {"tomllib.loads"},
     "preprocessing/conventions.py": {"tomllib.loads"},
     "vendors/amct/observation.py": {"json.loads"},
-    "vendors/dialects/pulsar2.py": {"json.loads"},
+    "vendors/dialects/chips.py": {"json.loads"},
     "vendors/pulsar2/config/files.py": {"json.loads"},
 }
 

@@ -20,7 +20,7 @@ from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.run.capture import Samples
 from roundoff.samples.sample_set import ArraySamples
-from tests.diagnosis.planting import biased, for_target, numpy_tensor, unbalanced
+from tests.diagnosis.planting import biased, for_target, narrower, numpy_tensor, unbalanced
 
 
 def plain() -> tuple[Model, Any, Samples]:
@@ -188,3 +188,33 @@ def test_culprits_without_the_float_model_leave_the_weights_out_and_say_so(facto
     assert found.kind == "culprits"
     assert "what rounding the weights costs is not in it" in str(found.verdict)
     assert ("codes" in str(found.verdict)) == (factor > 1)
+
+
+def noisy(proto: Any, share: float) -> Any:
+    """The file with a node behind its last one that adds a part of the output's size, which no quantizer says."""
+    last = proto.graph.output[0].name
+    maker = next(node for node in proto.graph.node if last in node.output)
+    maker.output[list(maker.output).index(last)] = "before_noise"
+    wave = np.resize(np.array([1, -1], np.float32), 10) * np.float32(share)
+    proto.graph.initializer.append(numpy_tensor("wave", wave))
+    proto.graph.node.append(helper.make_node("Add", ["before_noise", "wave"], [last], name="noise"))
+    return proto
+
+
+def test_a_file_is_judged_as_it_runs_though_its_quantizers_say_less() -> None:
+    """Quantizers just within the limits do not make a file fine that is just beyond them."""
+    model, arrays = unbalanced(1.0)
+    quantized, samples = for_target(model, arrays)
+    bits = {"activation": 4, "weight": 5}
+    rough = tuple(narrower(bits[q.kind])(q) if q.kind in bits else q for q in quantized.quantizers)
+    proto = insert_quantizers(quantized.float_model, rough).proto
+    fine = diagnosed(model, proto, samples)
+    assert fine.judgement is not None
+    assert fine.judgement.good
+    kept = fine.measures[0].before
+    found = diagnosed(model, noisy(proto, 0.068), samples)
+    assert found.judgement is not None
+    # Less than the 3 dB from which on something else than quantizers is sought, and beyond the limits.
+    assert kept - 3 < found.measures[0].before < 16.5
+    assert (found.judgement.grade, found.kind) != ("fine", "healthy")
+    assert found.judgement.grade == "lossy"

@@ -15,6 +15,7 @@ from roundoff.diagnosis.causes.transformers import ResidualOutliers
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.transformers import find_parts
 from roundoff.quantize.recipes import RecipeBuilder
@@ -186,6 +187,51 @@ def test_one_token_far_from_the_rest_of_the_stream_is_a_sign_and_a_usual_stream_
     assert max(_signals(2000.0)) > 20
 
 
+def _with_outliers(size: float) -> Model:
+    """A causal network in which the first layer writes two large channels that later gains take out again."""
+    form = replace(CAUSAL, norm="rms", pre_norm=True, layers=2)
+    model = transformer(form)
+    graph = model.proto.graph
+    makers, held = producers(graph.node), {each.name: each for each in graph.initializer}
+    usual, hot = math.sqrt(WIDTH / 2), np.arange(WIDTH) % (WIDTH // 2) == 3
+    [add] = [each for each in graph.node if each.name == find_parts(model).residual_adds[1]]
+    [bias] = [name for each in add.input for name in makers[each].input if name in held]
+    gains = [each for each in graph.initializer if each.name.startswith("gain")][2:]
+    for tensor in (held[bias], *gains):
+        values = to_array(tensor).copy()
+        values[~hot] *= 1 if tensor is held[bias] else size / usual
+        values[hot] = size if tensor is held[bias] else values[hot] / (usual if tensor is gains[-1] else 50)
+        tensor.CopyFrom(from_array(values.astype(np.float32), tensor.name))
+    return model
+
+
+def test_outliers_that_all_of_the_stream_carries_are_one_cause() -> None:
+    model = _with_outliers(100.0)
+    samples = Given(feeds(model, 16))
+    builder = RecipeBuilder(model, samples, TARGET)
+    made = builder.build(builder.plain(Recipe())).quantized
+    found = diagnose_quantization(made, samples)
+    [finding] = [each for each in found.accused if each.proven]
+    assert finding.cause == "residual-outliers"
+    parts = find_parts(made.float_model)
+    outputs = {node.name: node.output[0] for node in made.float_model.proto.graph.node}
+    assert {outputs[name] for name in parts.residual_adds[1:]} <= set(finding.tensors)
+    # Measured in the network as it is, where that shows it.
+    assert finding.measures[0].before + 7 < finding.measures[0].after < 60
+    # Products read what norms hand on, which has no outliers any more.
+    assert not {norm.exit for norm in parts.norms} & set(finding.tensors)
+    assert finding.remedy is not None
+    assert (finding.remedy.cost, {each.kind for each in finding.remedy.changes}) == ("16 bit", {"bits"})
+    # 100 in one scale with values of about 1: one channel beside it has an rms of a hundredth of that.
+    assert 50 < finding.evidence["reach_over_rms"] < 300
+    case = open_case(made, samples)
+    places = ResidualOutliers().places(case)
+    assert places is not None
+    assert set(places[0].tensors) == set(finding.tensors)
+    before, after = case.loss(), case.loss(places[1])
+    assert after.sqnr_db > before.sqnr_db + 7
+
+
 def test_a_mask_of_minus_infinity_that_was_stored_as_nothing_is_named() -> None:
     model = sharp(transformer(Form("where", value=-math.inf, guarded=True, layers=1)))
     found = _plain(model, feeds(model, 8))
@@ -232,6 +278,29 @@ def test_masked_scores_that_saturate_where_they_count_are_named(value: float) ->
     assert first.remedy is not None
     # What is left of a masked key: less than half a step of a probability, beside the largest score of its row.
     assert all(each.low is not None and each.low < -7 for each in first.remedy.changes if each.kind == "range")
+
+
+def test_a_mask_that_was_stored_as_codes_of_nothing_is_lost_whatever_its_scale_reaches() -> None:
+    model = sharp(transformer(CAUSAL))
+    samples = Given(feeds(model, 16))
+    [part] = find_parts(model).attentions
+    [mask] = [each.tensor for each in part.operands]
+    [held] = [each for each in model.proto.graph.initializer if each.name == mask]
+    made = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
+    nothing = np.zeros(list(held.dims), np.int32)
+
+    def stored(each: Any) -> Any:
+        params = parameters_from_range(-120.0, 0.0, each.spec)
+        return replace(each, params=params, codes=nothing + int(params.zero_point))
+
+    made = changed(made, mask, stored)
+    made = changed(
+        made, part.masked, lambda each: replace(each, params=parameters_from_range(-120.0, 9.0, each.spec))
+    )
+    first = diagnose_quantization(made, samples).accused[0]
+    assert (first.cause, first.proven) == ("attention-mask", True)
+    assert first.evidence["stored"] == 0
+    assert first.measures[0].after > first.measures[0].before + 10
 
 
 def test_masked_scores_that_reach_down_far_enough_are_not_accused() -> None:

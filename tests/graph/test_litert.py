@@ -4,7 +4,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchmarks.fuzz import mutate_bytes, small_lite
+from benchmarks.fuzz.mutations import mutate_bytes
+from benchmarks.fuzz.seeds import small_lite
 
 from roundoff.errors import BadInput
 from roundoff.graph.litert.schema import read_lite

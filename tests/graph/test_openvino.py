@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from benchmarks.fuzz import mutate_text
+from benchmarks.fuzz.mutations import mutate_text
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import load_model

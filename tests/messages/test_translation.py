@@ -32,7 +32,9 @@ OF_ARGPARSE = re.compile(r"%[rs]|%\(\w+\)[rs]|^usage: $|^expected |^show ")
 # Texts of ours that are made of other texts.
 CHAINED = "{before}{after}"
 # Functions that take a template, and where; the latter ones read the value of an option.
-SAYS = {"english": 0, "refused": 0, "unsupported_of": 0, "whole_number": 1, "a_number": 1, "_sizes": 1}
+SAYS = dict.fromkeys(("english", "refused", "unsupported_of"), 0)
+SAYS |= dict.fromkeys(("BadInput", "Refused", "WrongValue", "WrongType", "CannotRun", "NotLocal"), 0)
+SAYS |= dict.fromkeys(("whole_number", "a_number", "_sizes", "input_error"), 1)
 
 
 @cache

@@ -101,6 +101,15 @@ def test_a_dead_channel_keeps_its_bias() -> None:
     np.testing.assert_allclose(codes * quantizer.params.scale, BIAS, atol=1e-3)
 
 
+def test_steps_whose_product_is_no_number_leave_a_bias_its_step() -> None:
+    """Tensors that underflow, as in networks with random weights, are quantized like others."""
+    model = _gemm(np.array([[1e-9, 2e-9], [3e-9, -1e-9]], np.float32), np.array([0.0, 1e-32], np.float32))
+    found, _ = _found(model, _plan(per_channel=True), _Seen(x=(0.0, 1e-33), y=(0.0, 1e-32)))
+    assert (found["b"].params.scale >= np.finfo(np.float32).tiny).all()
+    codes = quantize(np.array([0.0, 1e-32], np.float32), found["b"].params, S32.along(0))
+    np.testing.assert_allclose(codes * found["b"].params.scale.astype(np.float64), [0.0, 1e-32], rtol=1e-5)
+
+
 def test_weights_of_zeros_only_are_left_at_scale_one() -> None:
     found, _ = _found(_gemm(np.zeros_like(WEIGHT), np.zeros_like(BIAS)), _plan(per_channel=True), SEEN)
     assert found["w"].params.scale.tolist() == [1.0, 1.0, 1.0]

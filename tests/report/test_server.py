@@ -185,7 +185,7 @@ def test_a_command_that_writes_deeper_is_shown_by_its_place(client: Client) -> N
     job = RunningJob("fourth", "layers", 1, 9, 75.0, os.getpid())
     path = progress_path(client.root / "deep/fourth")
     path.write_text(json.dumps({name: getattr(job, name) for name in job.__slots__}))
-    assert "Running: deep/fourth: layers, 1 of 9, for 1 min" in client.get("")[1]
+    assert "Running: deep/fourth: layers, 1 of 9, for 1\u00a0min" in client.get("")[1]
 
 
 def test_a_browser_that_leaves_early_is_no_fault(client: Client, capsys: pytest.CaptureFixture[str]) -> None:

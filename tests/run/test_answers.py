@@ -1,6 +1,8 @@
 """What code of users answers: it is taken, or refused by a sentence, and no search goes on for ever."""
 
 import math
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
 from roundoff.run.answers import finite_number, roll_back_answer, verdict
+from roundoff.run.evaluators import higher_is_better
 from roundoff.search.strategies.roll_back import RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import run_trials
 
@@ -74,6 +77,23 @@ def test_what_is_no_number(value: Any) -> None:
         finite_number(math.nan, of="f()", infinite=True)
 
 
+class Unwilling:
+    """As a tensor that needs its gradient: it neither becomes an array nor has words for itself."""
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+        raise RuntimeError("call detach() first")
+
+    __repr__ = __iter__ = __array__
+
+
+def test_objects_that_will_not_be_numbers_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"f\(\) gave <.*Unwilling object at .*, which is not a finite number"):
+        finite_number(Unwilling(), of="f()")
+    for value in (Unwilling(), (True, Unwilling()), (Unwilling(), 0.5)):
+        with pytest.raises(BadInput, match=r"f\(\) returned .*, not whether it is good enough"):
+            verdict(value, of="f()")
+
+
 class Stubborn:
     """Proposes some answers over and over."""
 
@@ -113,3 +133,13 @@ class Ending(Stubborn):
 
     def update_quant_config(self, metric_eval: Any) -> dict[str, Any]:
         return {"stop_flag": True, "roll_back_config": {"b": False}}
+
+
+@pytest.mark.parametrize("said", ["no", "", 2, 0.5, [], np.array([1, 0]), None])
+def test_which_way_is_better_is_said_clearly(said: Any) -> None:
+    with pytest.raises(BadInput, match=r"HIGHER_IS_BETTER in e.py is .*, which is neither True nor False"):
+        higher_is_better(SimpleNamespace(HIGHER_IS_BETTER=said), Path("e.py"))
+    assert higher_is_better(SimpleNamespace(), Path("e.py"))
+    assert not higher_is_better(SimpleNamespace(HIGHER_IS_BETTER=np.False_), Path("e.py"))
+    with pytest.raises(BadInput, match="does not say which way its number is better"):
+        higher_is_better(SimpleNamespace(), Path("e.py"), default=None)

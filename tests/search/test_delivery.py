@@ -1,6 +1,5 @@
 """What a search delivers is what others read."""
 
-import argparse
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from roundoff.cli.options import DATA, SUBJECT, declare, open_subject
-from roundoff.cli.terminal import Terminal
+from roundoff.api.call import Call
+from roundoff.api.subject import SubjectOptions, open_subject
 from roundoff.core.plan import Recipe, Step
 from roundoff.core.quantizers import quantize
 from roundoff.errors import BadInput
@@ -78,11 +77,8 @@ def test_the_best_so_far_is_exchanged_and_the_answer_can_be_read(tmp_path: Path)
     saved = load_plan(folder)
     assert saved.files["float"] == "m_float_model.onnx"
     # Whoever reads it beside its float model gets the codes that were moved, too.
-    parser = argparse.ArgumentParser()
-    declare(parser, (*SUBJECT, DATA))
-    parser.set_defaults(threads=None, max_memory=None)
-    named = [str(folder / "m_float_model.onnx"), "--quantized", str(folder), "--data", str(tmp_path / "data.npy")]
-    read = open_subject(parser.parse_args(named), Terminal()).quantized
+    call = Call("layers", {"quantized": folder, "data": tmp_path / "data.npy"}, SubjectOptions)
+    read = open_subject(call, folder / "m_float_model.onnx").quantized
     feed = Images().feed(0)
     ours, theirs, plain = (
         open_session(switch_on(each.float_model, each.quantizers)).run(feed)[0]

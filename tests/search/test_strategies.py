@@ -122,6 +122,15 @@ def test_users_write_strategies_as_functions_or_classes(tmp_path: Path) -> None:
         ("def propose(problem, history):\n    return 'float'", "neither a recipe nor None"),
         ("def propose(problem, history):\n    return 1 / 0", "failed in line 2: ZeroDivisionError"),
         ("def propose(problem, history):\n    return problem.base", "proposes what it has proposed before"),
+        (
+            "def propose(p, h):\n    return p.raised(p.base, ['aa'], 'float')",
+            "names a node 'aa', which the network",
+        ),
+        (
+            "def propose(p, h):\n    return p.raised(p.base, [None], 'float')",
+            "names a node 'None', which the network",
+        ),
+        ("def propose(p, h):\n    return p.raised(p.base, ['a'], 'f99')", "'f99' is no precision"),
         ("class A:\n    def __init__(self, x): ...\n    def propose(self, problem, history): ...", "TypeError"),
     ],
 )

@@ -69,6 +69,12 @@ class QuantizeOptions(DataOptions, total=False):
     rules: PathLike | None
 
 
+class TargetOptions(QuantizeOptions, total=False):
+    """The chip, how to quantize for it, and what the model is fed."""
+
+    target: Any
+
+
 # What the public function was given, and what of it tells the caller of its work and changes no result.
 _GIVEN: ContextVar[Mapping[str, Any]] = ContextVar("what a function was given", default={})  # noqa: B039
 _OF_CALLER = frozenset({"progress", "tell", "on_trial", "explore", "dask"})
@@ -197,8 +203,7 @@ def one_of(**given: Any) -> None:
     (one, first), (other, second) = given.items()
     if first is not None and second is not None:
         raise BadInput(
-            english("Both --{one} and --{other} were given.", one=one, other=other),
-            fix=english("leave one of them out"),
+            "Both --{one} and --{other} were given.", fix=english("leave one of them out"), one=one, other=other
         )
 
 

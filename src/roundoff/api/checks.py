@@ -17,6 +17,7 @@ from roundoff.api.inputs import (
     open_data,
     open_labels,
     open_model,
+    own_inputs,
 )
 from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import target_of
@@ -114,16 +115,14 @@ def _pairs(given: Mapping[str, Any]) -> "dict[Stage, Any]":
             pair = [*pair, _MISSING]
         if len(pair) != 2:
             raise BadInput(
-                english(
-                    "--{stage} has {count} path(s); two are needed: training's and the deployed side's.",
-                    stage=stage,
-                    count=len(pair),
-                ),
+                "--{stage} has {count} path(s); two are needed: training's and the deployed side's.",
                 fix=english(
                     "write --{stage} TRAINING DEPLOYED, with {missing} for a side that is not there",
                     stage=stage,
                     missing=_MISSING,
                 ),
+                stage=stage,
+                count=len(pair),
             )
         one, other = (_side(stage, side) for side in pair)
         if one is None and other is None:
@@ -164,9 +163,7 @@ def _side(stage: str, given: Any) -> "SideLike | None":
             ) from error
         if arrays[str(name)].dtype.kind not in "biufc":
             fix = english("give a path, an array, or arrays by the name of their sample")
-            raise BadInput(
-                english("--{stage}: a side is {said_of}.", stage=stage, said_of=describe_value(given)), fix=fix
-            )
+            raise BadInput("--{stage}: a side is {said_of}.", fix=fix, stage=stage, said_of=describe_value(given))
     return arrays if isinstance(given, Mapping) else arrays[""]
 
 
@@ -235,8 +232,7 @@ def _by_stage(option: str, given: Any) -> "dict[Stage, Any]":
     for name in given:
         if name not in STAGES:
             raise BadInput(
-                english("There is no stage {name!r} ({option}).", name=name, option=option),
-                fix=nearest(str(name), STAGES),
+                "There is no stage {name!r} ({option}).", fix=nearest(str(name), STAGES), name=name, option=option
             )
     return dict(given)
 
@@ -294,9 +290,7 @@ def check_calibration(
     if not isinstance(seed, int) or seed < 0:
         raise BadInput(english("--seed {seed} is negative.", seed=seed), fix=english("give a number from 0 on"))
     if not 0 <= share <= _HIGHEST_SHARE:
-        raise BadInput(
-            english("--share {share} is not a share.", share=share), fix=english("give a number from 0 to 0.5")
-        )
+        raise BadInput("--share {share} is not a share.", fix=english("give a number from 0 to 0.5"), share=share)
     settings = CalibrationCheckSettings(
         target=target_of(target), method=calibration or "", share=share, seed=seed, limits=call.limits
     )
@@ -309,7 +303,7 @@ def check_calibration(
     classes = open_labels(labels, samples.names, cut=call.get("samples") is not None)
     found = check_samples(given.model, samples, settings, held_out=others, labels=classes, progress=call.progress)
     read = [given.origin("model"), *data_inputs("held_out", held_out, others), *file_inputs(("labels", labels))]
-    read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    read += own_inputs(("target", target))
     read += data_inputs("data", call.get("data"), samples)
     code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
     return Outcome(found, call.document(read, calibration_check=found), code)

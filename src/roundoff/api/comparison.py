@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack, overload
 
-from roundoff.api.call import Call, DataOptions, public
+from roundoff.api.call import Call, DataOptions, one_of, public
 from roundoff.api.inputs import (
     GivenModel,
     ModelLike,
@@ -171,8 +171,7 @@ def compare(
 def _thresholds(threshold: Any, profile: str | None) -> "ThresholdSet | None":
     from roundoff.measure.verdicts import load_profile, parse_thresholds
 
-    if threshold is not None and profile is not None:
-        raise BadInput(english("Both --threshold and --profile were given."), fix=english("leave one of them out"))
+    one_of(threshold=threshold, profile=profile)
     if isinstance(threshold, Mapping):
         threshold = ",".join(f"{name}={limit}" for name, limit in threshold.items())
     if threshold is not None:
@@ -322,9 +321,7 @@ class _Opening:
             form = chosen_format or self._asked.format
             return open_source(Path(given), format=form, shapes=shapes, run=run, golden=golden), None
         if not _is_model(given):
-            raise BadInput(
-                english("A side of the comparison is {said_of}.", said_of=describe_value(given)), fix=_SIDES
-            )
+            raise BadInput("A side of the comparison is {said_of}.", fix=_SIDES, said_of=describe_value(given))
         if chosen_format:
             raise BadInput(
                 english("A format was given for {given}, which is a model.", given=given),
@@ -358,12 +355,10 @@ def _check_models(call: Call, asked: SidesAsked) -> None:
     given = ["--" + name.replace("_", "-") for name in given]
     if given and not models:
         raise BadInput(
-            english(
-                "{given} {count:was|were} given, but neither side is a model.",
-                given=", ".join(given),
-                count=len(given),
-            ),
+            "{given} {count:was|were} given, but neither side is a model.",
             fix=english("leave {given} out, or give an .onnx or .prototxt file", given=" and ".join(given)),
+            given=", ".join(given),
+            count=len(given),
         )
     if asked.model is not None and _is_model(asked.reference):
         raise BadInput(

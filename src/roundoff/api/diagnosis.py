@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, public, words_in
+from roundoff.api.call import Call, one_of, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -30,7 +30,7 @@ from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.transformers import drawn_topology
 from roundoff.messages.message import english
-from roundoff.run.evaluators import JoinedSamples
+from roundoff.run.evaluators import JoinedSamples, check_apart
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -183,8 +183,7 @@ def diagnose(
         labels=labels,
     )
     check_subject(call, model)
-    if evaluator is not None and labels is not None:
-        raise BadInput(english("Both --evaluator and --labels were given."), fix=english("leave one of them out"))
+    one_of(evaluator=evaluator, labels=labels)
     check_files(("The labels", labels))
     subject = open_subject(call, model, required=False, explore=explore)
     if dumps is None:
@@ -233,10 +232,9 @@ def check_device_options(
     for name, value in zip(_QUANTIZING_ONLY, (evaluator, labels, target), strict=True):
         if value is not None:
             raise BadInput(
-                english(
-                    "--{name} has no effect with --dumps, where each node is judged by its own inputs.", name=name
-                ),
+                "--{name} has no effect with --dumps, where each node is judged by its own inputs.",
                 fix=english("leave --{name} out; or leave --dumps out to diagnose the quantization", name=name),
+                name=name,
             )
 
 
@@ -415,6 +413,7 @@ class _Work:
         model, call = subject.quantized.float_model, subject.call
         words = [data] if is_path(data) else data
         samples = open_data(words, inputs(model), call.sample_options(limit=None))
+        check_apart(model, subject.samples, samples)
         evaluator, right = open_evaluator(self.evaluator), open_labels(labels, samples.names)
         if evaluator is not None:
             # A function of the user's sees them numbered on behind the others, so that its lists can go on.

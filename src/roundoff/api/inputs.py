@@ -182,9 +182,7 @@ def _in_memory(given: DataLike, inputs: "Sequence[InputSpec]", options: "SampleO
         count = len(given.names)
         if options.limit is None or options.limit >= count:
             return given  # type: ignore[no-any-return]
-        first = GivenSamples(given.label, options.limit, lambda index: dict(given.feed(index)))
-        first.names = tuple(given.names[: options.limit])
-        return first
+        return GivenSamples(given.label, given.names[: options.limit], lambda index: dict(given.feed(index)))
     if isinstance(given, Mapping) or hasattr(given, "__array__"):
         return array_samples(given, inputs, limit=options.limit)
     if isinstance(given, Iterable) or (hasattr(given, "__getitem__") and hasattr(given, "__len__")):
@@ -213,22 +211,18 @@ def _from_words(given: Sequence[str], names: Sequence[str]) -> Path | dict[str, 
     for (name, path), text in zip(parts, given, strict=True):
         if name is None:
             raise BadInput(
-                english(
-                    "--data {text} does not say which input it is for, but there are {count} of them.",
-                    text=text,
-                    count=len(given),
-                ),
+                "--data {text} does not say which input it is for, but there are {count} of them.",
                 fix=english("write --data INPUT={text}; inputs: {names}", text=text, names=", ".join(names)),
+                text=text,
+                count=len(given),
             )
         if name in source:
             raise BadInput(
-                english(
-                    "The input {name!r} was given twice: {source} and {path}.",
-                    name=name,
-                    source=source[name],
-                    path=path,
-                ),
+                "The input {name!r} was given twice: {source} and {path}.",
                 fix=english("keep one --data per input; put several files into a folder or a list file"),
+                name=name,
+                source=source[name],
+                path=path,
             )
         source[name] = path
     return source
@@ -243,8 +237,7 @@ def _split(text: str, names: Sequence[str]) -> tuple[str | None, Path]:
     name, separator, _ = text.partition("=")
     if separator and not path.exists():
         raise BadInput(
-            english("The model has no input {name!r} (--data {text}).", name=name, text=text),
-            fix=nearest(name, names),
+            "The model has no input {name!r} (--data {text}).", fix=nearest(name, names), name=name, text=text
         )
     return None, path
 
@@ -285,6 +278,11 @@ def file_inputs(*given: tuple[str, Any]) -> "tuple[InputFile, ...]":
         given: Roles and what was given.
     """
     return tuple(input_file(role, Path(each)) for role, each in given if is_path(each))
+
+
+def own_inputs(*given: tuple[str, Any]) -> "tuple[InputFile, ...]":
+    """The same of what may be a name, too: a chip or a strategy that ships with roundoff is left out."""
+    return file_inputs(*((role, each) for role, each in given if is_path(each) and Path(each).is_file()))
 
 
 # Labels and evaluators.

@@ -9,7 +9,7 @@ from typing import Any
 
 from roundoff.api.call import public
 from roundoff.api.inputs import PathLike, as_path
-from roundoff.core.files import write_text
+from roundoff.core.files import is_there, write_text
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english, shown
@@ -108,7 +108,7 @@ def _words(key: str, value: Any, folder: Path) -> tuple[str, ...] | None:
 def _placed(path: str, folder: Path) -> str:
     """A path as it is seen from here; one that ships with roundoff by its name stays."""
     placed = folder / path
-    return str(placed) if folder != Path() and placed.exists() else path
+    return str(placed) if folder != Path() and is_there(placed) else path
 
 
 # What a folder has -----------------------------------------------------------------------------------------------
@@ -452,7 +452,7 @@ def project_text(
             "As in training; without these lines pictures must have the input's size and are fed as 0..255."
         )
         lines += [f"# {shown(how)}", *_preprocessing(ask)]
-    lines += ["", "[goal]", '# max-drop = "1%"  # for tune', ""]
+    lines += ["", "[goal]", f'# max-drop = "1%"  # {shown(english("for tune"))}', ""]
     return "\n".join(lines)
 
 
@@ -469,7 +469,7 @@ def _choice(
     if len(names) > 1 and ask is not None:
         chosen = ask(question, names) or chosen
     others = [name for name in names if name != chosen]
-    return [f"{key} = {_quoted(chosen)}" + (f"  # or: {', '.join(others)}" if others else "")]
+    return [f"{key} = {_quoted(chosen)}" + (f"  # {shown(english('or'))}: {', '.join(others)}" if others else "")]
 
 
 # Most pictures are fed in one of these ways; their numbers are in preprocessing/conventions.toml.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, Limits, QuantizeOptions, names_in, one_of, public, words_in
+from roundoff.api.call import Call, Limits, TargetOptions, names_in, one_of, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -24,10 +24,12 @@ from roundoff.api.inputs import (
     open_evaluator,
     open_labels,
     open_model,
+    own_inputs,
 )
 from roundoff.api.outcome import Outcome, PageOutcome
 from roundoff.api.subject import (
     QuantizedLike,
+    check_target,
     check_weights,
     fewer_samples,
     notes_on_samples,
@@ -56,12 +58,6 @@ if TYPE_CHECKING:
 
 
 _STATISTICS_NAME = "calibration.npz"
-
-
-class TargetOptions(QuantizeOptions, total=False):
-    """The chip, how to quantize for it, and what the model is fed."""
-
-    target: Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -170,8 +166,7 @@ def quantize(
 
     call = Call("quantize", options, TargetOptions)
     one_of(statistics=statistics, dask=dask)
-    if call.get("target") is None:
-        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
+    check_target(call)
     settings = quantize_settings(call)
     given = open_model(model)
     check_weights(call, given, kind="quantize")
@@ -195,7 +190,7 @@ def quantize(
     found = replace(found, on_samples=notes_on_samples(call, given.model, samples))
     target = call.get("target")
     read = [origin, *file_inputs(("rules", call.get("rules")), ("statistics", statistics))]
-    read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    read += own_inputs(("target", target))
     read += data_inputs("data", data, samples)
     name = model_files(given.path)[0].name
     page = quantization_page(found, usual_limits(), model=name)
@@ -217,7 +212,7 @@ def targets(target: Any = None) -> "PageOutcome[tuple[Target, ...]]":
     call = Call("targets", {}, Limits)
     found = tuple(map(load_target, target_names())) if target is None else (target_of(target),)
     page = targets_page(found) if target is None else target_page(found[0])
-    read = file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    read = own_inputs(("target", target))
     return PageOutcome(found, call.document(read), shown=page)
 
 
@@ -389,10 +384,9 @@ def audit(
     else:
         found = _audit_model(subject, float_model, target)
     found = _matching(found, None if nodes is None else names_in(nodes))
-    read += [("float", float_model)]
-    read += [("target", target)] if is_path(target) and Path(target).is_file() else []
+    files = (*file_inputs(*read, ("float", float_model)), *own_inputs(("target", target)))
     code = EXIT_OK if found.passed else EXIT_THRESHOLD_MISSED
-    return Outcome(found, call.document(file_inputs(*read), audit=found), code)
+    return Outcome(found, call.document(files, audit=found), code)
 
 
 def _audit_run(path: Path, *, notes: bool) -> "Audit":
@@ -417,8 +411,7 @@ def _audit_run(path: Path, *, notes: bool) -> "Audit":
     }
     if not models:
         raise BadInput(
-            english("{path} names no models.", path=path),
-            fix=english("write the run again with 'roundoff quantize'"),
+            "{path} names no models.", fix=english("write the run again with 'roundoff quantize'"), path=path
         )
     corrected = CORRECTED in saved.files
     found = audit_run(saved.plan, saved.quantizers(), models, subject=str(path), corrected=corrected)
@@ -531,12 +524,6 @@ class TransformOutcome(Outcome[TransformReport]):
         return f"{self.stem}_fake_quant_model.onnx"
 
 
-class TransformOptions(QuantizeOptions, total=False):
-    """The chip, and what the model is fed."""
-
-    target: Any
-
-
 @public
 def transform(
     model: ModelLike,
@@ -547,7 +534,7 @@ def transform(
     test: DataLike = None,
     labels: LabelsLike = None,
     evaluator: EvaluatorLike | None = None,
-    **options: Unpack[TransformOptions],
+    **options: Unpack[TargetOptions],
 ) -> TransformOutcome:
     """Change a model so that it quantizes better, and prove that it does.
 
@@ -563,10 +550,9 @@ def transform(
     """
     from roundoff.studies.transform.study import try_steps
 
-    call = Call("transform", options, TransformOptions)
+    call = Call("transform", options, TargetOptions)
     one_of(labels=labels, evaluator=evaluator)
-    if call.get("target") is None:
-        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
+    check_target(call)
     asked = _steps(steps, option, names_in(nodes))
     settings = quantize_settings(call)
     measure = open_evaluator(evaluator)
@@ -580,7 +566,7 @@ def transform(
     target = call.get("target")
     read = [given.origin("model")]
     read += file_inputs(("rules", call.get("rules")), ("labels", labels), ("evaluator", evaluator))
-    read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+    read += own_inputs(("target", target))
     read += data_inputs("data", call.get("data"), fed)
     read += () if test is None else data_inputs("data", [test] if is_path(test) else test, judge.samples)
     document = call.document(read, topology(given.model), transform=trial.report)
@@ -629,15 +615,12 @@ def _step_option(text: str, names: Sequence[str], known: "dict[str, tuple[str, .
     step = _STEP_NAMES.get(step, step) if dot else ""
     if step and step not in names:
         raise BadInput(
-            english("--option {text}: {step!r} is none of the steps.", text=text, step=step),
-            fix=nearest(step, names),
+            "--option {text}: {step!r} is none of the steps.", fix=nearest(step, names), text=text, step=step
         )
     options = [option for name in names if step in ("", name) for option in known[name]]
     if key not in options:
         fix = nearest(key, options) if options else english("leave it out, the steps have no options")
-        raise BadInput(
-            english("--option {text}: none of the steps has an option {key!r}.", text=text, key=key), fix=fix
-        )
+        raise BadInput("--option {text}: none of the steps has an option {key!r}.", fix=fix, text=text, key=key)
     return step, key, value.strip()
 
 

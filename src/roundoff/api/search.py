@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, DataOptions, Limits, QuantizeOptions, public, words_in
+from roundoff.api.call import Call, DataOptions, Limits, TargetOptions, one_of, public, words_in
 from roundoff.api.inputs import (
     DataLike,
     EvaluatorLike,
@@ -28,7 +28,7 @@ from roundoff.api.inputs import (
     open_model,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import check_weights, notes_on_samples, quantize_settings
+from roundoff.api.subject import check_target, check_weights, notes_on_samples, quantize_settings
 from roundoff.core.document import array_input
 from roundoff.core.files import model_stem
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
@@ -49,12 +49,6 @@ if TYPE_CHECKING:
     from roundoff.search.strategies.strategy import Strategy
     from roundoff.search.tune import TuneData, TuneSettings
     from roundoff.vendors.dialects.settings import ToolSettings
-
-
-class TuneOptions(QuantizeOptions, total=False):
-    """The chip, where the search begins, and what the model is fed."""
-
-    target: Any
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -162,7 +156,7 @@ def tune(
     dask: str | None = None,
     on_trial: "Callable[[Trial, Trial, str], None] | None" = None,
     tell: Callable[[str], None] | None = None,
-    **options: Unpack[TuneOptions],
+    **options: Unpack[TargetOptions],
 ) -> TuneOutcome:
     """Search for the cheapest quantized model that meets an accuracy goal.
 
@@ -202,7 +196,7 @@ def tune(
         evaluator, labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local, time, max_trials,
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
-    call = Call("tune", options, TuneOptions)
+    call = Call("tune", options, TargetOptions)
     _check(call, asked, dialect, output, resume=resume, force=force)
     settings = _settings(call, asked)
     given = open_model(model)
@@ -300,8 +294,7 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
     """Refuse arguments that contradict each other, or would have no effect."""
     from roundoff.vendors.dialects import find_dialects
 
-    if call.get("target") is None:
-        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
+    check_target(call)
     if dialect is not None:
         find_dialects(",".join(words_in(dialect, option="--dialect")))
     check_files(("The labels", asked.labels), ("The labels", asked.test_labels))
@@ -320,8 +313,7 @@ def _check(call: Call, asked: _Asked, dialect: Any, output: PathLike | None, *, 
 
 def _check_measure(asked: _Asked) -> None:
     """Refuse measures that contradict each other, or would have no effect."""
-    if asked.labels is not None and asked.evaluator is not None:
-        raise BadInput(english("Both --labels and --evaluator were given."), fix=english("leave one of them out"))
+    one_of(labels=asked.labels, evaluator=asked.evaluator)
     if asked.test_labels is not None and asked.test_data is None:
         raise BadInput(
             english("--test-labels has no effect without --test-data."),
@@ -474,6 +466,7 @@ def _with_data(
     call: Call, asked: _Asked, settings: "TuneSettings", model: "Model"
 ) -> "tuple[TuneSettings, TuneData]":
     """Open all samples, and the labels that go with them."""
+    from roundoff.run.evaluators import check_apart
     from roundoff.search.evaluators import calibration_in, fed_samples, with_evaluator
     from roundoff.search.tune import TestSet, TuneData
 
@@ -495,6 +488,8 @@ def _with_data(
     test = None
     if not _absent(asked.test_data):
         samples = _opened(call, model, asked.test_data, None)
+        for used in (calibration, evaluation):
+            check_apart(model, used, samples)
         test = TestSet(samples, open_labels(asked.test_labels, samples.names))
     return replace(settings, judge=judge), TuneData(calibration, evaluation, test)
 

@@ -17,9 +17,9 @@ from roundoff.api.inputs import (
     check_files,
     describe_value,
     file_inputs,
-    is_path,
     open_evaluator,
     open_labels,
+    own_inputs,
 )
 from roundoff.api.outcome import Outcome
 from roundoff.api.subject import (
@@ -146,8 +146,7 @@ def layers(
     )
     found = analyze_layers(subject.quantized, subject.samples, settings, progress=call.progress)
     found = replace(found, quantized=subject.words)
-    file = is_path(arithmetic) and Path(arithmetic).is_file()
-    more = file_inputs(("arithmetic", arithmetic)) if file else ()
+    more = own_inputs(("arithmetic", arithmetic))
     code = EXIT_OK if found.exit_good else EXIT_THRESHOLD_MISSED
     return Outcome(found, _document(call, subject, *more, layers=found), code)
 
@@ -496,14 +495,15 @@ def _repeated(subject: Subject, evaluator: "Evaluator | None", *, threads: int |
     import numpy as np
 
     from roundoff.measure.verdicts import repeat_doubts
-    from roundoff.run.evaluators import EvaluationSamples, make_run
+    from roundoff.run.evaluators import CountedRun, EvaluationSamples, make_run
 
     if evaluator is None:
         return ()
     model = subject.quantized.float_model
     seen = EvaluationSamples(model, subject.samples)
-    first, second = (evaluator(make_run(model, threads=threads), seen) for _ in range(2))
-    return repeat_doubts(np.asarray(first), np.asarray(second))
+    run = CountedRun(make_run(model, threads=threads))
+    first, second = (evaluator(run, seen) for _ in range(2))
+    return repeat_doubts(np.asarray(first), np.asarray(second), asked=bool(run.calls))
 
 
 def _ordered(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from roundoff.api.call import Call, QuantizeOptions, words_in
+from roundoff.api.call import Call, TargetOptions, words_in
 from roundoff.api.inputs import (
     GivenModel,
     ModelLike,
@@ -17,6 +17,7 @@ from roundoff.api.inputs import (
     is_path,
     open_data,
     open_model,
+    own_inputs,
 )
 from roundoff.core.document import bytes_input, input_file
 from roundoff.errors import BadInput
@@ -43,11 +44,10 @@ _ENCODINGS = ".encodings"
 _HOW = ("calibration", "weight_method", "calibration_option", "set", "rules")
 
 
-class SubjectOptions(QuantizeOptions, total=False):
+class SubjectOptions(TargetOptions, total=False):
     """A model that was quantized before, or the chip to quantize it for; and what it is fed."""
 
     quantized: QuantizedLike
-    target: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class Subject:
         read += self._quantized_input()
         read += file_inputs(("rules", self.call.get("rules")))
         target = self.call.get("target")
-        read += file_inputs(("target", target)) if is_path(target) and Path(target).is_file() else ()
+        read += own_inputs(("target", target))
         return (*read, *data_inputs("data", self.call.get("data"), self.samples))
 
     def _quantized_input(self) -> "tuple[InputFile, ...]":
@@ -255,6 +255,16 @@ def target_of(given: Any) -> "Target":
     return load_target(os.fspath(given))
 
 
+def check_target(call: Call) -> None:
+    """Refuse a call that names no chip.
+
+    Raises:
+        BadInput: It names none.
+    """
+    if call.get("target") is None:
+        raise BadInput(english("No chip to quantize for was given."), fix=english("add --target NAME"))
+
+
 def quantize_settings(call: Call) -> "QuantizeSettings":
     """What the options say.
 
@@ -268,8 +278,7 @@ def quantize_settings(call: Call) -> "QuantizeSettings":
         if call.options.get(name) == "":
             option = "--" + name.replace("_", "-")
             raise BadInput(
-                english("{option} is empty.", option=option),
-                fix=english("name a calibration method, or leave it out"),
+                "{option} is empty.", fix=english("name a calibration method, or leave it out"), option=option
             )
     rules = call.get("rules")
     calibration = call.get("calibration")

@@ -381,8 +381,7 @@ def _refuse_for_nets(path: Path, weights: PathLike | None, options: Mapping[str,
     for option, wanted in options.items():
         if wanted:
             raise BadInput(
-                english("{option} is for Caffe nets.", option=option),
-                fix=english("leave out {option}", option=option),
+                "{option} is for Caffe nets.", fix=english("leave out {option}", option=option), option=option
             )
 
 
@@ -494,7 +493,7 @@ def _in_layout(
     from roundoff.core.document import json_text
     from roundoff.tensors import ascend_dump
     from roundoff.tensors.ascend_dump.header import FORMAT_NUMBERS
-    from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
+    from roundoff.vendors.ascend.layouts import Conversion, convert_dumps
 
     if to not in (None, "npy"):
         what = english("--format writes .npy files, not {to}.", to=to)
@@ -503,9 +502,7 @@ def _in_layout(
             fix=english("leave out --to, then: roundoff convert {output} --to {to} -o DIR", output=output, to=to),
         )
     if layout not in FORMAT_NUMBERS:
-        raise BadInput(
-            english("The format {layout!r} is not known.", layout=layout), fix=nearest(layout, FORMAT_NUMBERS)
-        )
+        raise BadInput("The format {layout!r} is not known.", fix=nearest(layout, FORMAT_NUMBERS), layout=layout)
     if not ascend_dump.sniff(source):
         what = english(
             "{source} holds no device dumps, and only these have memory formats to convert from.", source=source

@@ -24,11 +24,11 @@ from roundoff.case.archive import (
     npy_bytes,
     quantized_members,
     quantizer_table,
+    refuse_leaks,
     sample_members,
     zip_bytes,
 )
 from roundoff.case.excerpt import CaseNumbers, CaseSamples, ChosenSamples, QuantizedCase, choose_samples
-from roundoff.case.leaks import refuse_leaks
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,
@@ -46,6 +46,7 @@ from roundoff.core.document import RunDocument, json_text, to_json
 from roundoff.core.files import check_output_file, is_model, write_bytes, write_text
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array
+from roundoff.diagnosis.page import word_key
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.errors import BadInput
 from roundoff.graph.anonymous import texts_of
@@ -55,8 +56,8 @@ from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
 from roundoff.messages.catalogue import few
-from roundoff.messages.message import Remark, english, message
-from roundoff.messages.numbers import counted, number
+from roundoff.messages.message import Remark, english, joined, message, verbatim
+from roundoff.messages.numbers import counted, number, score_text
 from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
@@ -331,11 +332,11 @@ def _model_lines(
     *,
     extra: Extra | None,
 ) -> list[tuple[str, Remark]]:
-    scores = f"{number(numbers.sqnr_db)} dB, cosine {number(numbers.cosine, 6)}"
     faulty = _shows_fault(source.diagnosis, numbers)
-    word = numbers.verdict if source.diagnosis is None else source.diagnosis.kind.replace("_", " ")
+    kind = f"layers.word_{numbers.verdict}" if source.diagnosis is None else word_key(source.diagnosis)
+    scores = message("case.scores", name=numbers.output, db=_db(numbers.sqnr_db), cosine=_cosine(numbers.cosine))
     lines: list[tuple[str, Remark]] = [
-        ("fault" if faulty else "result", f"{numbers.output}: {scores}; {word}"),
+        ("fault" if faulty else "result", joined([scores, message(kind)])),
         ("samples", message("case.worst_samples", some=len(chosen.indices), all=chosen.total)),
     ]
     accused = list(dict.fromkeys(name for each in source.findings for name in each.accused_nodes))
@@ -351,15 +352,24 @@ def _model_lines(
         lines.append(("", extra.recalibrated))
     if confidence is not None:
         before = confidence.before
-        same = (
-            "" if confidence.reasons else f"; errors within {number(confidence.close_db)} dB at {confidence.where}"
-        )
-        shown = "" if source.diagnosis is not None else f"; {before.verdict}"
-        lines.append(("original", f"{number(before.sqnr_db)} dB{shown}{same}"))
+        original = [verbatim(_db(before.sqnr_db))]
+        if source.diagnosis is None:
+            original.append(message(f"layers.word_{before.verdict}"))
+        if not confidence.reasons:
+            original.append(message("case.within", db=number(confidence.close_db), where=confidence.where))
+        lines.append(("original", joined(original)))
         lines.append(("weights", confidence.weights))
         lines.append(("data", confidence.data))
         lines += _lacks(confidence.reasons, _TRY_INSTEAD)
     return lines
+
+
+def _db(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f} dB"
+
+
+def _cosine(value: float | None) -> str:
+    return "-" if value is None else score_text("cosine", value)
 
 
 def _lacks(reasons: tuple[str, ...], instead: Remark) -> list[tuple[str, Remark]]:
@@ -445,10 +455,10 @@ def _pack_dump(run: EarlierRun, settings: BundleSettings) -> Bundle:
     )
     members[_RUN] = to_json(document).encode()
     members = _finished(members, description, ticket, known=_DUMP_FILES)
-    lines = [_dump_line(document, fault)]
-    where = {"introduces": "the error starts here", "victim": "an input is wrong already", "": ""}[fault.role]
-    lines += [("", where)] if where else []
-    lines += [("sample", f"{sample[0]}, the worst of {len(comparison.samples)}")] if sample[0] else []
+    lines: list[tuple[str, Remark]] = [_dump_line(document, fault)]
+    lines += [("", message(f"case.role_{fault.role}"))] if fault.role else []
+    if sample[0]:
+        lines.append(("sample", message("case.worst_sample", name=sample[0], all=len(comparison.samples))))
     return Bundle(members=members, names=None, lines=tuple(lines), shown=True)
 
 
@@ -458,10 +468,11 @@ def _pack_secret_dump(
     """Mix the elements of both tensors alike, and verify that the fault is still there."""
     mixed = permuted_alike(*arrays, seed=seed)
     told = replace(fault, tensor=_SECRET_NAME)
-    lines = [_dump_line(document, told), ("values", f"{counted(arrays[0].size, 'element')} in another order")]
+    mixed_up = message("case.mixed", count=arrays[0].size)
+    lines: list[tuple[str, Remark]] = [_dump_line(document, told), ("values", mixed_up)]
     reasons = list(mixed.reasons)
     if fault.kind == "layout":
-        reasons.append("axes that were exchanged cannot be seen when elements are in another order")
+        reasons.append(english("axes that were exchanged cannot be seen when elements are in another order"))
     if reasons:
         instead = message("case.without_confidential")
         return Bundle(members={}, names=None, lines=(*lines, *_lacks(tuple(reasons), instead)), shown=False)
@@ -500,10 +511,9 @@ def _dump_ticket(document: RunDocument, fault: DumpFault, **said: Any) -> Ticket
     )
 
 
-def _dump_line(document: RunDocument, fault: DumpFault) -> tuple[str, str]:
-    kind = f"; {fault.kind}" if fault.kind else ""
-    scores = f"{number(fault.sqnr_db)} dB, cosine {number(fault.cosine, 6)}{kind}"
-    return ("fault" if _found_wrong(document) else "result", f"{fault.tensor}: {scores}")
+def _dump_line(document: RunDocument, fault: DumpFault) -> tuple[str, Remark]:
+    scores = message("case.scores", name=fault.tensor, db=_db(fault.sqnr_db), cosine=_cosine(fault.cosine))
+    return ("fault" if _found_wrong(document) else "result", scores)
 
 
 def _found_wrong(document: RunDocument) -> bool:

@@ -19,7 +19,8 @@ from roundoff.studies.samples.study import WorstSampleSettings, find_worst_sampl
 FACTOR_DB = 6.0
 """Two cases show the same fault only when their errors differ by no more than this, a factor of two: those at the
 outputs, or those of a node that makes the fault."""
-AT_OUTPUTS = "the outputs"
+AT_OUTPUTS = english("the outputs")
+_AT_FAULT = english("what makes the fault")
 # Nodes whose ranks are kept; of two cases the first node of one must be among so many of the other.
 _RANKED, _AMONG = 10, 3
 # The fault of the whole set is measured on so many of its worst samples.
@@ -164,22 +165,31 @@ def same_fault(
     """
     reasons = []
     if before.verdict != after.verdict:
-        reasons.append(f"the loss is {after.verdict} instead of {before.verdict}")
+        text = english("the loss is {after} instead of {before}", after=after.verdict, before=before.verdict)
+        reasons.append(text)
     ours = [names.get(name, name) for name in before.culprits]
     if before.culprits and not set(ours) & {*after.culprits, *(node.node for node in after.nodes[:_AMONG])}:
-        reasons.append(f"{ours[0]} is not among the nodes that make it")
+        reasons.append(english("{name} is not among the nodes that make it", name=ours[0]))
     elif not before.culprits and before.nodes and before.verdict == "distributed":
         first = names.get(before.nodes[0].node, before.nodes[0].node)
         if first not in [node.node for node in after.nodes]:
-            reasons.append(f"{first}, which adds most, is not among the first {len(after.nodes)} nodes")
+            text = english(
+                "{name}, which adds most, is not among the first {count} nodes", name=first, count=len(after.nodes)
+            )
+            reasons.append(text)
     at_culprit = [
         (value, after.culprits[names.get(name, name)])
         for name, value in before.culprits.items()
         if names.get(name, name) in after.culprits
     ]
-    where = AT_OUTPUTS if _close(before.sqnr_db, after.sqnr_db, close_db) else "what makes the fault"
+    where = AT_OUTPUTS if _close(before.sqnr_db, after.sqnr_db, close_db) else _AT_FAULT
     if where != AT_OUTPUTS and not any(_close(*pair, close_db) for pair in at_culprit):
-        reasons.append(f"the error at the outputs is {_db(after.sqnr_db)} instead of {_db(before.sqnr_db)}")
+        text = english(
+            "the error at the outputs is {after} instead of {before}",
+            after=_db(after.sqnr_db),
+            before=_db(before.sqnr_db),
+        )
+        reasons.append(text)
     return FaultMatch(not reasons, tuple(reasons), where)
 
 

@@ -197,12 +197,10 @@ def reproduce_quantized(case: Case, finding: Finding, *, most_samples: int = MOS
     blamed = blamed_quantizers(case, finding)
     if blamed is None:
         raise BadInput(
-            english(
-                "Finding {number} ({cause}) blames no quantizer, so that no part can be cut out.",
-                number=finding.number,
-                cause=finding.cause,
-            ),
+            "Finding {number} ({cause}) blames no quantizer, so that no part can be cut out.",
             fix=english("choose another finding with --finding, or send the whole case with roundoff bundle"),
+            number=finding.number,
+            cause=finding.cause,
         )
     golden = GoldenFeeds(case, _places(case, blamed, most_samples))
     search = _PartSearch(case, blamed, ModelParts(case.facts.quantized.float_model, case.facts.everything), golden)
@@ -272,14 +270,12 @@ class _PartSearch:
                 else english("at most {decibels_text}", decibels_text=decibels_text(max(0.0, start.db)))
             )
             raise NotLocal(
-                english(
-                    "No part of the network shows finding {number} ({cause}) by itself: {shown} between "
-                    "its quantizers and better ones, fed with what the float network computes.",
-                    number=finding.number,
-                    cause=finding.cause,
-                    shown=shown,
-                ),
+                "No part of the network shows finding {number} ({cause}) by itself: {shown} between "
+                "its quantizers and better ones, fed with what the float network computes.",
                 fix=english("it adds up over the network; send the whole case with roundoff bundle"),
+                number=finding.number,
+                cause=finding.cause,
+                shown=shown,
             )
         self.enough = max(_SMALLEST_DB, _SHARE * start.db)
         single = next((name for name in self._in_order(finding, nodes) if self._shows([name])), None)
@@ -420,13 +416,11 @@ def reproduce_file(case: Case, given: Model, finding: Finding, *, most_samples: 
             right=english("with this put right in the file"),
         )
     raise NotLocal(
-        english(
-            "No single node of the file shows finding {number} ({cause}) by itself: nodes of the "
-            "float model are fused there, or have other names.",
-            number=finding.number,
-            cause=finding.cause,
-        ),
+        "No single node of the file shows finding {number} ({cause}) by itself: nodes of the "
+        "float model are fused there, or have other names.",
         fix=english("send the whole case with roundoff bundle"),
+        number=finding.number,
+        cause=finding.cause,
     )
 
 
@@ -542,11 +536,9 @@ def reproduce_accumulator(case: Case, finding: Finding, *, most_samples: int = M
             right=english("in integers with sums of 64 bits"),
         )
     raise NotLocal(
-        english(
-            "No node of finding {number} (overflow) shows it by itself, fed with what the float network computes.",
-            number=finding.number,
-        ),
+        "No node of finding {number} (overflow) shows it by itself, fed with what the float network computes.",
         fix=english("send the whole case with roundoff bundle"),
+        number=finding.number,
     )
 
 
@@ -574,14 +566,12 @@ def reproduce_device(
     tensor = next((name for name in finding.tensors if name in replay.spans), "")
     if not tensor:
         raise BadInput(
-            english(
-                "Finding {number} ({cause}) is about no tensor that the device computed by itself.",
-                number=finding.number,
-                cause=finding.cause,
-            ),
+            "Finding {number} ({cause}) is about no tensor that the device computed by itself.",
             fix=english(
                 "for what the device was fed, see roundoff check-io; else choose another finding with --finding"
             ),
+            number=finding.number,
+            cause=finding.cause,
         )
     chosen = replay.indices[:most_samples]
     pairs = [replay.pair(tensor, sample) for sample in chosen]

@@ -283,17 +283,15 @@ def read_run(path: Path, supported: Sequence[str], *, what: str) -> tuple[Path, 
     name = words[0] if words else ""
     if name not in supported:
         raise BadInput(
-            english(
-                "{file} is a run of {name!r}, of which no {what} can be made.",
-                file=file,
-                name=name or english("nothing"),
-                what=what,
-            ),
+            "{file} is a run of {name!r}, of which no {what} can be made.",
             fix=english(
                 "give a run of {supported} or {supported2}",
                 supported=", ".join(supported[:-1]),
                 supported2=supported[-1],
             ),
+            file=file,
+            name=name or english("nothing"),
+            what=what,
         )
     return file, document
 
@@ -543,5 +541,5 @@ class RunExtras:
         return english(
             "calibrated on {few} {few:sample|samples} alone: {value} dB at the worst output",
             few=len(case.samples.names),
-            value=f"{result.best.measured_db:.4g}",
+            value=f"{result.best.measured_db:.1f}",
         )

@@ -27,6 +27,7 @@ from roundoff.graph.subgraph import tap
 from roundoff.graph.weights import Weights, constant_value
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import channel_axis_of, measure_pair
+from roundoff.messages.message import english
 from roundoff.quantize.calibration.calibration import calibrate
 from roundoff.quantize.calibration.observer import Observer
 from roundoff.quantize.planning.view import BIAS_INPUT, PRODUCTS, setting_inputs
@@ -513,14 +514,20 @@ _TRIES: tuple[tuple[Synthesis, int], ...] = (
     ("random", 0), ("matched", 0), ("random", 1), ("matched", 1), ("shuffled", 0), ("matched", 2), ("shuffled", 1),
 )  # fmt: skip
 _WEIGHTS = {
-    "random": "random values; each channel has the mean, spread and extremes it had, to three digits",
-    "matched": "random values; each channel has the mean, spread and extremes it had, to three digits, times one "
-    "factor per layer; biases are shifted so that results have the means they had",
-    "shuffled": "those of each channel in another order, times one factor per layer; biases are shifted so that "
-    "results have the means they had",
+    "random": english("random values; each channel has the mean, spread and extremes it had, to three digits"),
+    "matched": english(
+        "random values; each channel has the mean, spread and extremes it had, to three digits, times one factor "
+        "per layer; biases are shifted so that results have the means they had"
+    ),
+    "shuffled": english(
+        "those of each channel in another order, times one factor per layer; biases are shifted so that results "
+        "have the means they had"
+    ),
 }
-_KEPT = "as they are (--keep-data)"
-_SYNTHETIC = "synthetic, with the distribution and the spatial spectrum of each channel, and nothing else of it"
+_KEPT = english("as they are (--keep-data)")
+_SYNTHETIC = english(
+    "synthetic, with the distribution and the spatial spectrum of each channel, and nothing else of it"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -655,9 +662,13 @@ def permuted_alike(reference: Array, candidate: Array, *, seed: int) -> Permuted
     before, after = _seen(np.asarray(reference), np.asarray(candidate), axis), _seen(mixed[0], mixed[1], axis)
     reasons = []
     if before[0] != after[0]:
-        reasons.append(f"the difference looks like {after[0]} instead of {before[0]}")
+        reasons.append(
+            english("the difference looks like {after} instead of {before}", after=after[0], before=before[0])
+        )
     if not np.isclose(before[1], after[1], rtol=_SAME):
-        reasons.append(f"the error is {after[1]:.4g} dB instead of {before[1]:.4g} dB")
+        reasons.append(
+            english("the error is {after:.4g} dB instead of {before:.4g} dB", after=after[1], before=before[1])
+        )
     return PermutedPair(mixed[0], mixed[1], tuple(reasons))
 
 

@@ -10,7 +10,7 @@ from roundoff.case.synthetic import Confidentiality
 from roundoff.core.document import Environment
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
-from roundoff.messages.message import Translatable, english, escape_control, shown
+from roundoff.messages.message import Translatable, as_message, english, escape_control, joined, shown
 from roundoff.messages.numbers import number, percentage
 
 BY_HAND = english("[please fill in]")
@@ -298,7 +298,7 @@ def _confidence(confidence: Confidentiality, verdict: str) -> Iterator[str]:
         yield english(
             "NOT the same fault ({factor} were asked for): {reasons}",
             factor=factor,
-            reasons="; ".join(confidence.reasons),
+            reasons=joined(map(as_message, confidence.reasons)),
         )
     else:
         yield english(

@@ -93,13 +93,12 @@ _MODULES = {
     "diagnosis": ("diagnose", "compare"),
     "studies": (
         "layers", "sensitivity", "accumulate", "partial", "distribution", "channels", "outliers", "samples",
-        "audit", "check-io", "check-calibration",
+        "audit", "check-io", "check-calibration", "self-check",
     ),
     "quantization": ("quantize", "transform", "tune", "export-settings", "targets"),
-    "runs": ("report", "diff", "gate", "explain", "serve", "mcp"),
-    "cases": ("reproduce", "bundle"),
+    "runs": ("report", "diff", "gate", "explain", "serve", "mcp", "reproduce", "bundle"),
     "tensors": ("dump", "convert"),
-    "project": ("init",),
+    "project": ("init", "demo"),
 }  # fmt: skip
 """Where commands are that have no module of their own name."""
 

@@ -66,8 +66,7 @@ def _calibrate(args: argparse.Namespace, terminal: Terminal) -> int:
     missing = [flag for flag in _DATA_FLAGS if flag not in given]
     if given and missing:
         raise BadInput(
-            english("--{missing} is missing.", missing=missing[0]),
-            fix=english("give it beside --{given}", given=given[0]),
+            "--{missing} is missing.", fix=english("give it beside --{given}", given=given[0]), missing=missing[0]
         )
     results = results_of(args.save_path)
     with ScratchFolder() as folder:
@@ -179,24 +178,19 @@ def _convert(args: argparse.Namespace, terminal: Terminal) -> int:
 def _model(args: argparse.Namespace) -> "tuple[Flavour, Files]":
     """The framework of a model, and its files."""
     from roundoff.core.files import caffe_pair, is_caffe
+    from roundoff.vendors.amct.workflow import flavour_of
 
     model = Path(args.model)
     if not is_caffe(model):
         if args.weights is not None:
             raise BadInput(english("--weights is for Caffe models."), fix=english("leave it out for ONNX models"))
-        from roundoff.vendors.amct import onnx  # noqa: F401 - sessions are watched from here on
-        from roundoff.vendors.amct.onnx import OnnxFlavour
-
-        return OnnxFlavour(), (model,)
-    from roundoff.vendors.amct.caffe import CaffeFlavour
-
+        return flavour_of((model,)), (model,)
     prototxt, caffemodel = caffe_pair(model if args.weights is None else Path(f"{model},{args.weights}"))
     if caffemodel is None:
         raise BadInput(
-            english("{prototxt} has no .caffemodel beside it.", prototxt=prototxt),
-            fix=english("name it with --weights"),
+            "{prototxt} has no .caffemodel beside it.", fix=english("name it with --weights"), prototxt=prototxt
         )
-    return CaffeFlavour(), (prototxt, caffemodel)
+    return flavour_of((prototxt, caffemodel)), (prototxt, caffemodel)
 
 
 def _write_config(flavour: "Flavour", files: "Files", args: argparse.Namespace, *, path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.options import command, one_of, opt, subcommand, vendor_options
 from roundoff.cli.parser import CommandParser
-from roundoff.cli.terminal import Terminal, wrapped_lines
+from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED
 from roundoff.messages.message import english, shown
 
@@ -94,9 +94,7 @@ def _check_paths(*paths: Path) -> None:
     for path in paths:
         if not path.exists():
             raise Refused(
-                english('The path "{path}" does not exist.', path=path),
-                code=Code.PATH,
-                fix=english("check the path"),
+                'The path "{path}" does not exist.', code=Code.PATH, fix=english("check the path"), path=path
             )
 
 
@@ -206,8 +204,8 @@ def _convert(found: argparse.Namespace, terminal: Terminal) -> int:
     """Turn dumps into .npy or .bin files."""
     notes: Notes = found.notes
     from roundoff.vendors.ascend.algorithms import own_conversions
-    from roundoff.vendors.ascend.conversion import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.errors import Code
+    from roundoff.vendors.ascend.layouts import FAILED_NAME, Conversion, convert_dumps
     from roundoff.vendors.ascend.scenarios import check_conversion
 
     files = check_conversion(found, warn=notes.warn)
@@ -314,6 +312,7 @@ def _advisor(found: argparse.Namespace, terminal: Terminal) -> int:
 def _guide(found: argparse.Namespace, terminal: Terminal) -> int:
     """Walk the vendor's guide on the data at hand."""
     notes: Notes = found.notes
+    from roundoff.messages.lines import wrapped_lines
     from roundoff.vendors.ascend.guide import GuideInput, walk
 
     given = GuideInput(

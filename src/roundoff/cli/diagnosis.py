@@ -20,7 +20,6 @@ from roundoff.cli.options import (
     said_options,
     subject,
     threads,
-    values,
     whole_number,
 )
 from roundoff.cli.results import (
@@ -41,17 +40,9 @@ from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english, message
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
-
-    from roundoff.api.call import Call
-    from roundoff.api.comparison import ComparedSides as Sides
-    from roundoff.api.comparison import SidesAsked
     from roundoff.api.diagnosis import DiagnosisOutcome
-    from roundoff.core.tensors import Topology
     from roundoff.diagnosis.result import Diagnosis
-    from roundoff.measure.verdicts import ThresholdSet
     from roundoff.search.result import Trial
-    from roundoff.studies.compare.result import Comparison
 
 # So many of the files written are named below a verdict.
 _NAMED = 2
@@ -186,6 +177,9 @@ def _print(args: argparse.Namespace, terminal: Terminal, outcome: "DiagnosisOutc
         print_page(terminal, diagnosis_page(outcome.document))
 
 
+_SORTED_ROWS = 8
+
+
 def _rows(text: str) -> int | None:
     return None if text == "all" else whole_number(text, "{text!r} is neither a number nor 'all'", least=0)
 
@@ -220,7 +214,7 @@ def _rows(text: str) -> int | None:
     group(
         "output",
         opt("--sort", "order of the table", choices=("order", "worst"), default="order"),
-        opt("--rows N|all", "rows shown (default: 8, those that fail first)", type=_rows, default=8),
+        opt("--rows N|all", "rows of the table shown, failing ones first (default: none)", type=_rows, default=0),
         one_of(JSON, opt("--csv", "print CSV instead of the table")),
         HTML,
         opt("--junit FILE", "also write JUnit XML"),
@@ -260,48 +254,13 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     is_open = found.state != "pass" or any(row.difference for row in found.rows)
     steps = _after_comparison(args) if is_open and table is None else []
     labels = [translate("compare.next"), *("" for _ in steps[1:])]
-    page = comparison_page(document, View(args.rows, args.sort)) if table is None else table
+    # Who asks for an order wants to see a table.
+    rows = _SORTED_ROWS if args.sort == "worst" and args.rows == 0 else args.rows
+    page = comparison_page(document, View(rows, args.sort)) if table is None else table
     then = verdict_lines(zip(labels, steps, strict=True)) if steps else None
     junit = {} if args.junit is None else {args.junit: comparison_junit(found)}
     show(args, terminal, document, (page, then), also=junit)
     return int(outcome.exit_code)
-
-
-def compare_sides(
-    args: argparse.Namespace, terminal: Terminal, thresholds: "ThresholdSet | None"
-) -> "tuple[Comparison, Topology | None]":
-    """What differs, and the network that the names are of."""
-    from roundoff.api.comparison import compare_sides
-
-    found = compare_sides(_call(args, terminal), _asked(args), thresholds, channel_axis=args.channel_axis)
-    return found[:2]
-
-
-def open_sides(args: argparse.Namespace, terminal: Terminal) -> "AbstractContextManager[Sides]":
-    """Open both sides and match their tensors.
-
-    Raises:
-        BadInput: The options contradict each other, or what they name cannot be used.
-        CannotAlign: No tensor of one side could be paired with one of the other.
-    """
-    from roundoff.api.comparison import open_sides
-
-    return open_sides(_call(args, terminal), _asked(args))
-
-
-def _call(args: argparse.Namespace, terminal: Terminal) -> "Call":
-    from roundoff.api.call import Call, DataOptions
-
-    return Call("compare", {**values(args, (LIMITS, DATA)), "progress": terminal}, DataOptions)
-
-
-def _asked(args: argparse.Namespace) -> "SidesAsked":
-    from roundoff.api.comparison import SidesAsked
-
-    formats = (args.reference_format, args.candidate_format, args.format)
-    by_value = not args.no_value_matching
-    runs = (args.run, args.reference_run)
-    return SidesAsked(args.reference, args.candidate, args.model, *formats, args.aliases, by_value, *runs)
 
 
 # Commands that lead on ----------------------------------------------------------------------------------------

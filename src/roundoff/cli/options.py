@@ -8,7 +8,7 @@ import argparse
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,12 +19,7 @@ from roundoff.messages.message import english
 from roundoff.messages.numbers import parse_size
 
 if TYPE_CHECKING:
-    from roundoff.api.subject import Subject
     from roundoff.cli.terminal import Terminal
-    from roundoff.core.tensors import InputSpec, TensorSource
-    from roundoff.diagnosis.devices.readout import KnownNames
-    from roundoff.quantize.pipeline import QuantizeSettings
-    from roundoff.samples.sample_set import SampleSet
 
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 PROJECT_NAME, LEAVE_OUT = "roundoff.toml", "--no-project"
@@ -96,7 +91,7 @@ def _time(text: str) -> float:
     """A time, like ``90s``, ``5m`` or ``1h``."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(s|m|min|h|)", text.strip().lower())
     number = float(found[1]) * _SECONDS[found[2]] if found else 0.0
-    if number <= 0:
+    if not 0 < number < math.inf:
         raise refused("{text!r} is not a time; write it as 90s, 5m or 1h", text=text)
     return number
 
@@ -557,67 +552,6 @@ def _typed(words: list[str]) -> Iterator[tuple[str, str]]:
 def is_option(option: str, options: Iterable[str]) -> bool:
     """Whether it is one of these; argparse takes the beginning of a name for it."""
     return option.startswith("--") and any(each.startswith(option) for each in options)
-
-
-def samples_from(args: argparse.Namespace, inputs: "Sequence[InputSpec]") -> "SampleSet":
-    """Open the samples that the options name.
-
-    Args:
-        args: Parsed options, those of `DATA` among them.
-        inputs: What the model expects.
-
-    Raises:
-        BadInput: The options contradict each other, the files or the model.
-    """
-    from roundoff.api.call import Call, DataOptions
-    from roundoff.api.inputs import open_data
-
-    options = Call("samples", values(args, DATA.options), DataOptions).sample_options(limit=args.samples)
-    return open_data(args.data or [], inputs, options)  # type: ignore[return-value]
-
-
-def settings_from(args: argparse.Namespace) -> "QuantizeSettings":
-    """What the options say on how to quantize.
-
-    Raises:
-        BadInput: A name is unknown or a value cannot be read.
-    """
-    from roundoff.api.call import Call
-    from roundoff.api.subject import SubjectOptions, quantize_settings
-
-    said = {**values(args, QUANTIZATION.options), **values(args, LIMITS.options), "target": args.target}
-    return quantize_settings(Call("quantize", said, SubjectOptions))
-
-
-def open_subject(args: argparse.Namespace, terminal: "Terminal", *, needs_samples: bool = True) -> "Subject":
-    """Quantize for --target, or read --quantized; without both it is the float model.
-
-    Args:
-        args: Parsed options.
-        terminal: Told of progress.
-        needs_samples: Whether samples must be given even where nothing has to be calibrated.
-
-    Raises:
-        BadInput: The options contradict each other, or what they name cannot be used.
-        ModelFailed: The model cannot be run.
-    """
-    from roundoff.api.call import Call
-    from roundoff.api.subject import SubjectOptions, open_subject
-
-    said = {**values(args, (*SUBJECT, LIMITS, DATA)), "progress": terminal}
-    model = said.pop("model")
-    return open_subject(Call("subject", said, SubjectOptions), model, required=False, needs_samples=needs_samples)
-
-
-def open_dumps(args: argparse.Namespace, subject: "Subject") -> "tuple[TensorSource, KnownNames]":
-    """The tensors that a device wrote, and what is known of their names.
-
-    Raises:
-        BadInput: The dumps cannot be read.
-    """
-    from roundoff.api.diagnosis import open_dumps
-
-    return open_dumps(subject, args.dumps, form=args.dump_format, aliases=args.aliases, run=args.run)
 
 
 def names_from(args: argparse.Namespace) -> None:

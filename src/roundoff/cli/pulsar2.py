@@ -15,9 +15,9 @@ from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, nearest
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
-    from roundoff.vendors.pulsar2.building.build import BuildOptions
-    from roundoff.vendors.pulsar2.building.log import Log
+    from roundoff.vendors.pulsar2.build import BuildOptions
     from roundoff.vendors.pulsar2.config.schema import BuildConfig
+    from roundoff.vendors.pulsar2.tables import Log
 
 _Member = TypeVar("_Member", bound=Enum)
 
@@ -61,9 +61,7 @@ def _run(args: argparse.Namespace, terminal: Terminal) -> int:
 
 def _member(kind: type[_Member], name: str, what: str) -> _Member:
     if name not in kind.__members__:
-        raise BadInput(
-            english("There is no {what} {name!r}.", what=what, name=name), fix=nearest(name, kind.__members__)
-        )
+        raise BadInput("There is no {what} {name!r}.", fix=nearest(name, kind.__members__), what=what, name=name)
     return kind[name]
 
 
@@ -128,7 +126,7 @@ _BUILD = (
 @command(_BUILD)
 def _build(args: argparse.Namespace, terminal: Terminal) -> int:
     """Quantize a model as a configuration says, and write what Pulsar2 writes."""
-    from roundoff.vendors.pulsar2.building.build import build
+    from roundoff.vendors.pulsar2.build import build
 
     config = _configuration(args)
     result = build(config, _log(terminal), options=_options(args, config))
@@ -140,7 +138,7 @@ def _build(args: argparse.Namespace, terminal: Terminal) -> int:
 
 
 def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
-    from roundoff.vendors.pulsar2.building.build import BuildOptions
+    from roundoff.vendors.pulsar2.build import BuildOptions
     from roundoff.vendors.pulsar2.ticket import build_record
 
     # Paths may start in the folder of the configuration, too.
@@ -150,9 +148,9 @@ def _options(args: argparse.Namespace, config: "BuildConfig") -> "BuildOptions":
 
 
 def _configuration(args: argparse.Namespace) -> "BuildConfig":
-    from roundoff.vendors.pulsar2.building.recipe import model_problems
     from roundoff.vendors.pulsar2.config.files import load_config
     from roundoff.vendors.pulsar2.frontend import with_vendor_names
+    from roundoff.vendors.pulsar2.recipe import model_problems
 
     base = None if args.config is None else Path(args.config).parent
     optimized = None if args.frontend is None else Path(args.frontend)
@@ -161,7 +159,7 @@ def _configuration(args: argparse.Namespace) -> "BuildConfig":
 
 
 def _log(terminal: Terminal) -> "Log":
-    from roundoff.vendors.pulsar2.building.log import Log
+    from roundoff.vendors.pulsar2.tables import Log
 
     return Log(terminal.note, terminal.text, width=terminal.out.width, progress=terminal)
 

@@ -312,13 +312,13 @@ def targets(args: argparse.Namespace, terminal: Terminal) -> int:
     --target takes the name of a shipped one or the path of your own.
     """
     from roundoff.api.quantization import targets
-    from roundoff.quantize.page import target_page, targets_json, targets_page
+    from roundoff.quantize.page import targets_json
 
-    found = targets(args.target).result
+    outcome = targets(args.target)
     if args.json:
-        terminal.text(targets_json(found))
+        terminal.text(targets_json(outcome.result))
     else:
-        print_page(terminal, targets_page(found) if args.target is None else target_page(found[0]))
+        print_page(terminal, outcome.page)
     return EXIT_OK
 
 

@@ -149,8 +149,7 @@ def picture_form(path: Path) -> "PictureForm":
     if suffix == ".svg":
         return "svg"
     raise BadInput(
-        english("--plot {path} is neither .png nor .svg.", path=path),
-        fix=english("give the file one of these endings"),
+        "--plot {path} is neither .png nor .svg.", fix=english("give the file one of these endings"), path=path
     )
 
 

@@ -54,7 +54,7 @@ _MOST_BINS = 10_000
         "--arithmetic NAME|FILE",
         "for --mode integer: compute like this target (default: the one quantized for, else the widest)",
     ),
-    results("layers.csv", "order,node,op_type,", SORT, top(10)),
+    results("layers.csv", "order,node,op_type,", SORT, top(6)),
     LIMITS,
     DATA,
 )
@@ -135,7 +135,7 @@ def _diagnosed(args: argparse.Namespace) -> str:
         opt("--resume FILE", "remember what is measured in FILE, and go on from there"),
         DASK,
     ),
-    results("sensitivity.csv", "kind,rank,name,node,", top(5, "rows of each table"), pictures="FILE|DIR"),
+    results("sensitivity.csv", "kind,rank,name,node,", top(4, "rows of each table"), pictures="FILE|DIR"),
     LIMITS,
     DATA,
 )
@@ -589,9 +589,7 @@ def _shapes(given: list[str]) -> dict[Any, tuple[int, ...]]:
     try:
         return {stage: shape(text) for stage, text in _by_stage("--shape", given).items()}
     except argparse.ArgumentTypeError as error:
-        raise BadInput(
-            english("--shape: {error}.", error=error), fix=english("write it as 1x3x224x224")
-        ) from error
+        raise BadInput("--shape: {error}.", fix=english("write it as 1x3x224x224"), error=error) from error
 
 
 def _by_stage(option: str, given: list[str]) -> dict[Any, str]:
@@ -655,4 +653,21 @@ def audit(args: argparse.Namespace, terminal: Terminal) -> int:
         print_page(terminal, page)
     if written:
         terminal.written(written)
+    return outcome.exit_code
+
+
+@command(opt("--json", "print the measurements as JSON"))
+def self_check(args: argparse.Namespace, terminal: Terminal) -> int:
+    """Show how this machine computes with integers.
+
+    Small quantized models are run in several ways, and what comes out is
+    compared: whether onnxruntime's fused int8 kernels equal the graph, whether
+    products of u8 and s8 codes saturate, and whether results depend on threads,
+    batches and optimization. Nothing is looked up in a list of processors.
+    """
+    from roundoff.api.checks import self_check
+    from roundoff.core.document import json_text
+
+    outcome = self_check()
+    print_page(terminal, json_text(outcome.result.record()) if args.json else outcome.page)
     return outcome.exit_code

@@ -254,7 +254,7 @@ def _print_conversion(args: argparse.Namespace, terminal: Terminal, found: "Tens
 
 
 def _print_layout(args: argparse.Namespace, terminal: Terminal, found: "TensorConversion") -> None:
-    from roundoff.vendors.ascend.conversion import FAILED_NAME
+    from roundoff.vendors.ascend.layouts import FAILED_NAME
 
     record = {"format": found.format, "files": list(found.files), "failed": list(found.failed)}
     listing = json.dumps(record, indent=1, ensure_ascii=False)

@@ -36,29 +36,6 @@ _QUIET_S = 2.0
 _INDENT, _NARROWEST = "  ", 20
 
 
-def wrapped_lines(text: str, width: int, *, first: str = "", others: str = "") -> list[str]:
-    """Lines of a text, none of whose names is torn.
-
-    Args:
-        text: The text, in the reader's language.
-        width: Columns of a line.
-        first: What the first line begins with.
-        others: What the others begin with.
-    """
-    import textwrap
-
-    from rich.console import Console
-    from rich.text import Text
-
-    if text.isascii():
-        whole = textwrap.TextWrapper(width, initial_indent=first, subsequent_indent=others, break_long_words=False)
-        whole.break_on_hyphens = False
-        return whole.wrap(text)
-    # Scripts without blanks, of letters that are two columns wide, are cut anywhere.
-    lines = Text(text).wrap(Console(width=width), width - max(len(first), len(others)))
-    return [f"{others if number else first}{line.plain.rstrip()}" for number, line in enumerate(lines)]
-
-
 class Terminal:
     """Where a command prints. Also a `roundoff.core.progress.Progress`."""
 
@@ -107,7 +84,8 @@ class Terminal:
         )
         options = page.options.copy()
         options.encoding = self.out.encoding
-        for line in page.render_lines(renderable, options, pad=False):
+        # Not cut at the edge: a command goes on beyond it.
+        for line in Segment.split_lines(page.render(renderable, options)):
             page.print(Segments([*_stripped(_harmless(line)), Segment.line()]), crop=False)
         self._write(page.file.getvalue())  # type: ignore[attr-defined]
 
@@ -123,6 +101,8 @@ class Terminal:
             return
         self.finish()
         self._clear()
+        from roundoff.messages.lines import wrapped_lines
+
         line = wrapped_lines(escape_control(text_of(text)), max(_NARROWEST, self.err.width - 1))
         self.err.print(shown(line[0] if line else ""), markup=False, style="dim", end="", soft_wrap=True)
         self._passing = True
@@ -150,9 +130,7 @@ class Terminal:
             # What could not be written would be tried again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             fix = english("send it somewhere else, or write the result to a folder with -o")
-            raise BadInput(
-                english("The standard output cannot be written: {reason}.", reason=reason), fix=fix
-            ) from error
+            raise BadInput("The standard output cannot be written: {reason}.", fix=fix, reason=reason) from error
 
     def error(self, error: RoundoffError) -> None:
         """Say what went wrong, and what to do about it."""
@@ -191,6 +169,8 @@ class Terminal:
 
     def wrapped(self, text: str) -> None:
         """Say something that is not a result, in lines that fit the screen; names are not torn."""
+        from roundoff.messages.lines import wrapped_lines
+
         clean, width = escape_control(text_of(text)), max(_NARROWEST, self.err.width)
         self.note("\n".join(wrapped_lines(clean, width, others=_INDENT)))
 

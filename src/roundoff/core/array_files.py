@@ -148,6 +148,16 @@ class NpyHeader:
         return content[self.offset :].view(self.dtype).reshape(self.shape, order="F" if self.fortran else "C")
 
 
+def map_npy(path: Path) -> Array:
+    """Map the values of an .npy file.
+
+    Raises:
+        Unreadable: It is none, or is damaged.
+    """
+    header = read_header(path)
+    return map_array(path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran)
+
+
 def read_header(path: Path) -> NpyHeader:
     """Read the header of a file and check that exactly its values follow.
 

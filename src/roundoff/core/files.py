@@ -149,6 +149,14 @@ def regular_file(path: Path, *, what: str) -> int:
     return status.st_size
 
 
+def is_there(path: Path, *, file: bool = False) -> bool:
+    """Whether something has this name, or a file has; nothing has one that no disk can take."""
+    try:
+        return path.is_file() if file else path.exists()
+    except (OSError, ValueError):
+        return False
+
+
 def begins(path: Path, *starts: bytes) -> bool:
     """Whether a file is there and begins with one of these."""
     if not path.is_file():

@@ -150,6 +150,7 @@ class PlannedQuantizer:
         group: Quantizers of one group share scale and zero point.
         method: Calibration method that finds its range; empty for biases and fixed ranges.
         fixed_range: The range it gets whatever is observed.
+        range_limit: The range it is cut to where it was observed to be wider.
         scale_of: For a bias, the names of the input's and the weight's quantizer, whose scales it multiplies.
     """
 
@@ -163,6 +164,7 @@ class PlannedQuantizer:
     group: str = ""
     method: str = ""
     fixed_range: tuple[float, float] | None = None
+    range_limit: tuple[float, float] | None = None
     scale_of: tuple[str, str] | None = None
 
 

@@ -1,6 +1,7 @@
 """Progress as a protocol of three methods, so that the library is silent unless a front end listens."""
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -105,9 +106,14 @@ class ProgressFile:
         """A job is over; others may follow, so that the file stays."""
 
     def close(self) -> None:
-        """The command is over: take the file away."""
+        """The command is over: take the file away, and what killed ones left while they wrote theirs."""
+        path = progress_path(self._output)
         with contextlib.suppress(OSError):
-            progress_path(self._output).unlink(missing_ok=True)
+            path.unlink(missing_ok=True)
+            for left in path.parent.glob(f"{glob.escape(path.name)}.*"):
+                process = left.name.rpartition(".")[2]
+                if process.isascii() and process.isdigit() and not _alive(int(process)):
+                    left.unlink()
 
     def _tell(self) -> None:
         now = self._clock()

@@ -8,7 +8,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 
 Rounding = Literal["half_even", "half_up", "half_away", "floor"]
-SymmetricScale = Literal["max_code", "half_span", "larger_side"]
+SymmetricScale = Literal["max_code", "half_span", "larger_side", "one_sided"]
 Kind = Literal["activation", "weight", "bias"]
 SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
 
@@ -24,7 +24,8 @@ class QuantSpec:
         axis: Axis along which each slice has a scale of its own; None when one scale serves the whole tensor.
         symmetric_scale: The scale of a symmetric quantizer is the largest magnitude over ... the largest code
             (``max_code``, 127 for 8 bits), half the span of codes (``half_span``, 127.5), or the limit on the side
-            of the larger magnitude (``larger_side``, 128 when that is the negative one).
+            of the larger magnitude (``larger_side``, 128 when that is the negative one); ``one_sided`` is the
+            first, and all codes are for what is not negative where nothing is: the smallest code is zero then.
         power_of_two: Scales are rounded up to a power of two.
         narrow: The lowest signed code is not used (-127..127).
         rounding: How a value between two codes is rounded.
@@ -182,6 +183,8 @@ def parameters_from_range(low: Array | float, high: Array | float, spec: QuantSp
         scale = _next_power_of_two(scale)
     if spec.symmetric:
         zero_point = np.full(scale.shape, 0 if spec.signed else 1 << (spec.bits - 1), dtype=np.int64)
+        if spec.symmetric_scale == "one_sided":
+            zero_point = np.where((bottom == 0) & ~empty, spec.code_min, zero_point)
     else:
         start = np.where(empty, 0.0, bottom)
         exact = spec.code_min - start / scale.astype(np.float64)
@@ -196,6 +199,8 @@ def _symmetric_scale(bottom: Array, top: Array, spec: QuantSpec) -> Array:
         return magnitude / (steps + 0.5)
     if spec.symmetric_scale == "larger_side":
         return magnitude / np.where(-bottom > top, steps + 1, steps)
+    if spec.symmetric_scale == "one_sided":
+        return np.where(bottom == 0, magnitude / (spec.code_max - spec.code_min), magnitude / steps)
     return magnitude / steps
 
 

@@ -18,9 +18,13 @@ class Arithmetic:
         accumulator_bits: Width of the sums of products.
         overflow: What a sum does that does not fit.
         tables: Operations computed by looking up each input code in a table of output codes.
+        in_float: Operations computed in float32 on the values of codes, and rounded behind.
         rounds_twice: The product with the fixed-point multiplier is first rounded (half up) to the width of the
             sum, and the shift rounds again, as the reference kernels of some runtimes do; otherwise only the shift
             rounds.
+        narrow: Operations that requantize with a multiplier of fewer bits; sums of two tensors among them bring
+            each operand to the scale of the result by itself, and round it, before they add.
+        narrow_bits: Significant bits of that multiplier.
     """
 
     rounding: Rounding = "half_even"
@@ -29,7 +33,10 @@ class Arithmetic:
     accumulator_bits: int = 32
     overflow: Literal["wrap", "saturate"] = "wrap"
     tables: frozenset[str] = frozenset()
+    in_float: frozenset[str] = frozenset()
     rounds_twice: bool = False
+    narrow: frozenset[str] = frozenset()
+    narrow_bits: int = 7
 
 
 WIDEST = Arithmetic(accumulator_bits=64, overflow="saturate")
@@ -85,15 +92,20 @@ class Target:
         weight_axes: Op type to the axis of its weight that has one scale per slice; other weights have one scale.
             For Gemm as of a weight that is not transposed, for MatMul as of a constant right operand.
         weight_axes_possible: The same for weights that have one scale by default and can have one per slice.
-        live_operand: How both operands are quantized when neither is constant (MatMul of two activations); None
+        live_operand: How operands are quantized when neither is constant (MatMul of two activations); None
             when they are like other activations.
+        live_places: Which of the two operands those are.
+        live_copies: Whether they are always quantized again from codes that are stored like other activations.
         bias: Integers at the product of input and weight scale, or float.
         float_allowed: Whether nodes can stay in float at all.
         only: Op types a precision is limited to, by part and dtype: ``activation.s16``, ``weight.s4``,
             ``activation.float``, ``weight.float``, ``output.float``; what is not listed has no limit.
         needs: Op type to what its nodes must fulfil to have an integer version, e.g. ``constant_weight``.
         fusions: Sequences of op types computed as one, the tensors between them never existing. Each entry is
-            an op type, several with ``|`` between, or the name of a pattern of several nodes.
+            an op type, several with ``|`` between, or the name of a pattern of several nodes; ``residual`` is an
+            Add of what was computed so far and of another tensor.
+        rewrites: Transforms that its toolchain does to every network, by name.
+        possible_rewrites: Transforms that it does by rules that are not known; its dumps tell where.
         pass_through: Op types whose output has the scale of its input.
         shared_scale: Op types whose inputs and output share one scale.
         shared_scale_decides: Who decides the precision of tensors that share a scale: the strongest wish for any
@@ -101,6 +113,7 @@ class Target:
         quantized_ops: Op types with an integer version; all other nodes stay in float.
         fixed_ranges: Op type to the range its output always gets, whatever calibration says; ``Op:dtype`` for a
             range that holds for one dtype.
+        input_ranges: Op type to the range that what it reads is cut to where it was observed to be wider.
         float_results: Whether integer operations hand on float values, so that only their inputs are quantized.
         quantize_outputs: Whether outputs of the network are quantized.
         weight_only: Whether only weights are quantized: stored as codes, and everything is computed in float.
@@ -118,16 +131,21 @@ class Target:
     weight_axes: Mapping[str, int] = field(default_factory=dict)
     weight_axes_possible: Mapping[str, int] = field(default_factory=dict)
     live_operand: QuantSpec | None = None
+    live_places: tuple[int, ...] = (0, 1)
+    live_copies: bool = False
     bias: Literal["s32", "float"] = "s32"
     float_allowed: bool = True
     only: Mapping[str, frozenset[str]] = field(default_factory=dict)
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fusions: tuple[tuple[str, ...], ...] = ()
+    rewrites: tuple[str, ...] = ()
+    possible_rewrites: tuple[str, ...] = ()
     pass_through: frozenset[str] = frozenset()
     shared_scale: frozenset[str] = frozenset()
     shared_scale_decides: Literal["strongest_wish", "operation"] = "strongest_wish"
     quantized_ops: frozenset[str] = frozenset()
     fixed_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    input_ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     float_results: bool = False
     quantize_outputs: bool = True
     weight_only: bool = False

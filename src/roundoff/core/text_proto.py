@@ -21,11 +21,12 @@ from roundoff.messages.message import english
 MOST_CHARACTERS = 1 << 28
 """A text larger than this is none that people or tools write."""
 
+# Numbers are matched without steps back, which would take the square of their length.
 _WORD = re.compile(
     r"(?P<skip>[ \t\r\f\v]+|\#[^\n]*)"
     r"|(?P<line>\n)"
     r"|(?P<name>[A-Za-z_][\w.]*)"
-    r"|(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?[fF]?)(?![\w.]))"
+    r"|(?P<number>(?:0[xX][0-9a-fA-F]+|(?:\d++(?:\.\d*+)?+|\.\d++)(?:[eE][-+]?\d++)?+[fF]?+)(?![\w.]))"
     r"|(?P<text>\"(?:[^\"\\\n]|\\[^\n])*\"|'(?:[^'\\\n]|\\[^\n])*')"
     r"|(?P<mark>[{}<>\[\]:;,-])"
 )

@@ -400,7 +400,7 @@ def channel_drawing(profile: ValueProfile) -> ChannelDrawing:
         leader = bilingual("card.channel_widest", reach=reach)
     bits = int(profile.dtype[1:])
     return ChannelDrawing(
-        bilingual("card.channels", name=profile.tensor),
+        bilingual("card.channels_read" if profile.inner else "card.channels", name=profile.tensor),
         tuple((at if all_told else None, steps[at]) for at in order),
         most=float(2 ** (bits - 1) - 1 if profile.dtype.startswith("s") else 2**bits - 1),
         few=_FEW_STEPS,

@@ -235,16 +235,31 @@ def _profiles(finding: Finding, case: Case, live: Mapping[str, Array]) -> Iterab
         if quantizer is None or not (tensor in facts.weights or tensor in live):
             continue
         node = finding.nodes[at] if at < len(finding.nodes) else ""
+        inner = False
         if tensor in facts.weights:
             array, damage = facts.values(tensor), facts.constant_damage(quantizer)
-            reaches = _reaches(array, facts.channel_axis(quantizer))
+            axis = facts.channel_axis(quantizer)
+            inner = axis is not None and _is_inner(finding)
+            reaches = _reaches(array, _read_axis(axis, array.ndim) if inner and axis is not None else axis)
         else:
             seen, array = facts.observed[tensor], live[tensor]
             damage = seen.damage[quantizer.name]
             reaches = np.zeros(0) if seen.axis is None else np.maximum(np.abs(seen.low), np.abs(seen.high))
         found = _profile(quantizer, array, reaches)
         clipped = _kept(damage.saturated / max(1, damage.count))
-        yield replace(found, node=node, weight=tensor in facts.weights, clipped=clipped)
+        yield replace(found, node=node, weight=tensor in facts.weights, inner=inner, clipped=clipped)
+
+
+def _is_inner(finding: Finding) -> bool:
+    """Whether the channels that a finding is about are those that a weight reads: they can have no scales."""
+    changes = () if finding.remedy is None else finding.remedy.changes
+    return finding.cause == "outlier-channel" and all(each.kind != "per_channel" for each in changes)
+
+
+def _read_axis(axis: int, rank: int) -> int:
+    """The axis of a weight along what it reads, beside that of what it writes."""
+    axis %= rank
+    return 1 if axis == 0 else axis - 1
 
 
 def _reaches(array: Array, axis: int | None) -> Array:

@@ -1,7 +1,7 @@
 """What the tensors of the float network hold, and what their quantizers do to that: one pass over samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -9,7 +9,16 @@ from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer, dequantize, fake_quantize, representable_range
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
+from roundoff.measure.inference import safe_end
 from roundoff.run.capture import LiveSource, Samples
+
+CLIP_WEIGHT = 8.0
+"""How far samples reach that nobody has seen is extrapolated: clipping counts so many times as much as rounding.
+
+On 54 quantizations of the planted suite, seeds 801 and 802, made of 20 samples, 400 others have 0.3 dB less than
+with 2, and claims are off by 0.6 dB (root mean square), not 1.2, and by 1.6 at most, not 5.1; with 32 they have
+0.3 dB less again, and nothing is surer.
+"""
 
 # Values of one tensor in one sample that are looked at; of larger ones every so manieth position.
 _MOST_VALUES = 1 << 16
@@ -150,6 +159,32 @@ class Observed:
         """Root of the mean square."""
         return float(np.sqrt(self.energy.sum() / self.count)) if self.count else 0.0
 
+    @property
+    def usual_rms(self) -> float:
+        """The rms of the channel in the middle: that of all is made by a few channels that are far larger."""
+        loud = self.energy[self.energy > 0]
+        return float(np.sqrt(np.median(loud) * self.energy.size / self.count)) if loud.size else 0.0
+
+
+def safe_range(seen: Sequence[Observed], bits: int) -> tuple[float, float]:
+    """Where a range has to end for samples like those that were seen of some tensors, which they do not hold."""
+    rounding = rounding_energy(seen, bits)
+    far = [np.max([np.maximum(sign * each.ends[:, side], 0.0) for each in seen], axis=0) for side, sign in _SIDES]
+    low, high = (
+        safe_end(mine, other=float(other.max(initial=0.0)), rounding=rounding, weight=CLIP_WEIGHT)
+        for mine, other in (far, far[::-1])
+    )
+    return -low, high
+
+
+_SIDES = ((0, -1), (1, 1))
+
+
+def rounding_energy(seen: Sequence[Observed], bits: int) -> float:
+    """Energy of the rounding errors of one sample of some tensors, in a range of width 1."""
+    values = max(each.count / max(1, len(each.ends)) for each in seen)
+    return float(values / (12 * (2**bits - 1) ** 2))
+
 
 def channel_sums(values: Array, axis: int | None) -> Array:
     """Sums over all but the channel axis, of shape [C]; C is 1 without channels."""
@@ -170,6 +205,9 @@ def quantize_values(
         axis: The channel axis by which damage is told.
         energy: That of each channel, where it is known.
     """
+    if values.size > _PIECE and (halves := _halves(values, quantizer, axis)) is not None:
+        found = halves[0].merge(halves[1])
+        return found if energy is None else replace(found, energy=energy)
     spec, params = quantizer.spec, quantizer.params
     with np.errstate(all="ignore"):
         if quantizer.codes is None:
@@ -199,6 +237,28 @@ def quantize_values(
         saturated=saturated,
         count=values.size,
     )
+
+
+# Larger tensors are looked at in halves: errors and their squares take five times as much as the values.
+_PIECE = 1 << 22
+
+
+def _halves(values: Array, quantizer: Quantizer, axis: int | None) -> tuple[Damage, Damage] | None:
+    """What it does to both halves along an axis that has neither channels nor scales; None without one."""
+    scaled = quantizer.spec.axis
+    taken = {at % values.ndim for at in (axis, scaled) if at is not None}
+    free = [at for at in range(values.ndim) if at not in taken and values.shape[at] > 1]
+    if not free:
+        return None
+    longest = max(free, key=lambda at: values.shape[at])
+    half = values.shape[longest] // 2
+    parts = [(slice(None),) * longest + (part,) for part in (slice(half), slice(half, None))]
+    codes = quantizer.codes
+    first, second = (
+        quantize_values(values[part], replace(quantizer, codes=None if codes is None else codes[part]), axis)
+        for part in parts
+    )
+    return first, second
 
 
 def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it may take

@@ -27,6 +27,7 @@ _FOR_A_START, _RUNS_AT_START = 0.3, 12
 # So many runs tell how long one takes.
 _TIMED = 2
 _A_MOMENT = 1e-6
+_NOTHING = 1e-30
 _NARROWEST_FUSED = 8
 # Inputs and float outputs are kept for all experiments; samples beyond this are left out.
 _MOST_KEPT_BYTES = 1 << 28
@@ -268,6 +269,14 @@ def reach(quantizer: Quantizer) -> tuple[float, float]:
     """Smallest and largest value that a quantizer can represent, in any slice."""
     low, high = representable_range(quantizer.params, quantizer.spec)
     return float(low.min()), float(high.max())
+
+
+def times_wider(quantizer: Quantizer, seen: tuple[float, float]) -> float:
+    """How many times coarser steps are than values need; symmetric codes reach as far on both sides."""
+    (low, high), (data_low, data_high) = reach(quantizer), seen
+    if quantizer.spec.symmetric:
+        return min(-low, high) / max(-data_low, data_high, _NOTHING)
+    return (high - low) / max(data_high - data_low, _NOTHING)
 
 
 def with_range(quantizer: Quantizer, low: float, high: float) -> Quantizer:

@@ -4,15 +4,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 from rich.cells import cell_len
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Topology
-from roundoff.diagnosis.cards import diagnosis_cards, repaired_output
+from roundoff.diagnosis.cards import diagnosis_cards
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
+from roundoff.diagnosis.scores import db_text, score_table
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -30,16 +31,18 @@ from roundoff.messages.catalogue import (
     use_language,
 )
 from roundoff.messages.message import Message, message, phrase_of, short_name, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, percent_digits, score_text, share_text
+from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
 from roundoff.pages.cards import Card, CulpritCard, ErrorChart, HeroCard, ladder_lines
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
 _TONES: dict[str, pages.Tone] = {"healthy": "good", "culprits": "bad", "distributed": "bad"}
 # Findings are told in full while lines are left on a screen of 30, less those of loss, victims and what is next.
 _LINES, _COLUMNS, _IN_SHORT = 16, 68, 6
-_SUSPECTED, _PLACES = 2, 3
+_SUSPECTED, _PLACES, _REPAIRED_STEPS = 2, 3, 2
 # Names in sentences are cut to this many characters, with both ends kept.
 _LONGEST, _START = 40, 16
+# A gain of less is not told of.
+_LEAST_DB = 0.5
 # Less is not told apart: NaN, infinite, or beyond all measure.
 _FEWEST_DB = -60.0
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
@@ -112,7 +115,7 @@ def diagnosis_page(document: RunDocument) -> pages.Page | None:
 
 def verdict_line(found: Diagnosis) -> str:
     """The verdict in one sentence, as it is told while a repair is under way."""
-    return translate("diagnosis.said", name=translate(_word_key(found)), text=shown(found.verdict))
+    return translate("diagnosis.said", name=translate(word_key(found)), text=shown(found.verdict))
 
 
 def diagnosis_details(document: RunDocument) -> pages.Page | None:
@@ -161,14 +164,14 @@ def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
         _TONES.get(found.kind, "open"),
         bilingual("diagnosis.titled", text=phrase_of(found.verdict)),
         f"diagnosis_{found.kind}",
-        bilingual(_word_key(found)),
+        bilingual(word_key(found)),
         brief=_in_brief(found, hero) if laddered else None,
     )
     # Shares of right answers stand in a table, as far as networks were scored.
     scored = hero.axis is not None
     yield from _repair_headline(found, scored=scored)
     if scored:
-        yield _score_table(found, hero, expected=not laddered)
+        yield score_table(found, hero, expected=not laddered)
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
     # Also where the score says what was judged: Markdown has no score.
@@ -193,7 +196,8 @@ def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
     yield _in_terminal(lines)
 
 
-def _word_key(found: Diagnosis) -> str:
+def word_key(found: Diagnosis) -> str:
+    """The verdict in one word."""
     side = "_device" if found.kind == "elsewhere" and found.side == "device" else ""
     return f"diagnosis.word_{found.kind}{side}"
 
@@ -211,7 +215,7 @@ def _in_brief(found: Diagnosis, hero: HeroCard) -> Phrase | None:
     parts = [Phrase(hero.title.en.rstrip("."), hero.title.zh.rstrip("。"))]
     noise = next((each for each in found.measures if each.unit == "dB"), None)
     if noise is not None:
-        parts.append(bilingual("diagnosis.outputs_keep", kept=_db(noise.before)))
+        parts.append(bilingual("diagnosis.outputs_keep", kept=db_text(noise.before)))
     if _mentions(found.verdict, "diagnosis.verdict_rest_adds_up"):
         parts.append(bilingual("diagnosis.verdict_rest_adds_up"))
     said = in_all_languages(lambda: semicolons(*(each.within(current_language()) for each in parts)))
@@ -225,60 +229,6 @@ def _mentions(text: object, key: str) -> bool:
     if not isinstance(text, Message):
         return False
     return text.key == key or any(_mentions(each, key) for _, each in text.arguments)
-
-
-def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.TableBlock:
-    """What the networks get right, with its interval, beside what is left of the outputs."""
-    noise = next((each for each in found.measures if each.unit == "dB"), None)
-    top = next((each for each in found.measures if each.of_top1), None)
-    metric = next((each.what for each in found.measures if each.of_task), None)
-    name = bilingual("diagnosis.measure_accuracy") if metric is None else phrase_of(metric)
-    columns: list[tuple[str, Phrase, Literal["text", "number"]]] = [
-        ("network", plain(" " * 9), "text"), ("score", name, "number"), ("interval", plain("  95 %"), "number"),
-    ]  # fmt: skip
-    rows: dict[str, list[pages.Cell]] = {
-        each.role: [_apart(each.label), _with_unit(each.value, each.unit), _range(each.interval)]
-        for each in hero.scores
-    }
-    if noise is not None:
-        columns.append(("sqnr", _apart(phrase_of(noise.what)), "number"))
-        after = repaired_output(noise, found)
-        rows["quantized"].append(_db(noise.before))
-        if "repaired" in rows and after is not None:
-            rows["repaired"].append(_db(after))
-        if expected:
-            rows["expected"] = [_apart(bilingual("card.expected")), None, None, _db(noise.after)]
-    if top is not None:
-        columns.append(("agreement", _apart(phrase_of(top.what)), "number"))
-        rows["quantized"] += [None] * (len(columns) - 1 - len(rows["quantized"]))
-        rows["quantized"].append(plain(share_text(top.before, 1)))
-    cells = tuple((*row, *[None] * (len(columns) - len(row))) for row in rows.values())
-    shown_columns = tuple(pages.Column(*each, on=_TERMINAL) for each in columns)
-    return pages.TableBlock("scores", bilingual("diagnosis.loss"), shown_columns, cells)
-
-
-def _apart(text: Phrase) -> Phrase:
-    """Two columns away from what stands before it."""
-    return Phrase(f"  {text.en}", f"  {text.zh}")
-
-
-def _with_unit(value: Phrase, unit: str) -> Phrase:
-    return in_all_languages(lambda: f"{value.within(current_language())} {unit}".rstrip().replace("\u2212", "-"))
-
-
-def _db(value: float) -> Phrase:
-    return (
-        _told(value, Measure(verbatim(""), "dB", value, value))
-        if value >= EXACT_DB
-        else plain(f"{decibels(value)} dB")
-    )
-
-
-def _range(interval: tuple[float, float] | None) -> Phrase:
-    if interval is None:
-        return plain("")
-    low, high = (percent_digits(min(max(end, 0.0), 1.0), 0) for end in interval)
-    return plain(f"{low}..{high} %")
 
 
 def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
@@ -465,13 +415,14 @@ def _where(finding: Finding, most: int = _PLACES) -> str:
 
 def _suspected(found: Diagnosis) -> Iterator[_Line]:
     open_ones = [each for each in found.findings if not each.proven]
+    # Beside what was proven there is room for places and words alone.
+    proven = len(open_ones) < len(found.findings)
     for index, finding in enumerate(open_ones[:_SUSPECTED]):
-        text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=shown(finding.summary))
+        summary = _where(finding, 1) if proven else shown(finding.summary)
+        text = translate("diagnosis.not_proven", cause=cause_name(finding.cause), summary=summary)
         if finding.measures:
             text = translate("diagnosis.with_change", text=text, change=measure_text(finding.measures[0]))
         if finding.control is not None and not finding.control.holds:
-            # Beside what was proven there is room for the word alone.
-            proven = len(open_ones) < len(found.findings)
             control = "" if proven else control_text(finding.control)
             text = translate(f"diagnosis.{'by_chance' if proven else 'within_chance'}", text=text, control=control)
         yield "" if index else translate("diagnosis.label_suspected"), text
@@ -490,7 +441,8 @@ def _limits(found: Diagnosis) -> Iterator[_Line]:
 
 
 def _next_lines(found: Diagnosis) -> Iterator[_Line]:
-    for index, command in enumerate(found.next_steps):
+    # After a repair: confirm it, and take it over. A browser has room for all.
+    for index, command in enumerate(found.next_steps[: None if found.repair is None else _REPAIRED_STEPS]):
         yield "" if index else translate("diagnosis.label_next"), command
 
 
@@ -666,6 +618,10 @@ def _repair_headline(found: Diagnosis, *, scored: bool) -> Iterator[pages.Headli
 
     def text(*, brief: bool) -> str:
         interval = repair.interval if repair.held_out and measure.improved else None
+        # One score has one interval: that which stands beside it where networks are scored.
+        scored_ends = next((each.interval for each in repair.scores if each.of == "repaired"), None)
+        if interval is not None and measure.of_task and scored_ends is not None:
+            interval = scored_ends
         said, least = measure_text(measure), None if interval is None else interval[0]
         # A figure is told where it holds for other samples; else what they have at least.
         bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before
@@ -724,16 +680,23 @@ def _doubt_lines(repair: Repair | None, *, scored: bool) -> Iterator[_Line]:
 
 
 def _step_lines(repair: Repair | None) -> Iterator[_Line]:
-    """What was kept, each with what it brought, and what was not."""
+    """What was kept, each with what it brought; where that is nothing, what was refused. A browser shows all."""
     if repair is None:
         return
-    for label, kept in (("kept", True), ("refused", False)):
-        for at, step in enumerate(each for each in repair.steps if each.kept is kept):
-            cost = cost_name(step.cost) if step.added is None else shown(step.added)
-            title = shown(step.title)
-            text = translate("diagnosis.priced", title=title, cost=cost) if kept else title
-            measured = measure_text(step.measure) if kept else shown(step.why) if step.why else ""
-            yield "" if at else translate(f"diagnosis.{label}"), _said(text, measured) if measured else text
+    kept = [each for each in repair.steps if each.kept]
+    helped = [each for each in kept if _visible(each.measure)]
+    for at, step in enumerate(helped or kept):
+        cost = cost_name(step.cost) if step.added is None else shown(step.added)
+        text = translate("diagnosis.priced", title=shown(step.title), cost=cost)
+        yield "" if at else translate("diagnosis.kept"), _said(text, measure_text(step.measure))
+    for at, step in enumerate(() if kept else repair.steps):
+        title = shown(step.title)
+        yield "" if at else translate("diagnosis.refused"), _said(title, shown(step.why)) if step.why else title
+
+
+def _visible(measure: Measure) -> bool:
+    """Whether a gain is one that a reader sees: as small a one in decibels as below is none."""
+    return measure.improved and not (measure.unit == "dB" and measure.after - measure.before < _LEAST_DB)
 
 
 def _repair_word(found: Diagnosis) -> tuple[pages.Tone, Phrase] | None:

@@ -152,6 +152,7 @@ class ValueProfile:
         low: Smallest value that has a code.
         high: Largest value that has a code.
         channels: How many channels it has; 0 without any.
+        inner: Whether they are the channels that a weight reads, not those that it writes.
         reaches: Largest magnitude of each channel; of more than 512 evenly spaced quantiles, largest first.
         counts: Values in each of 60 bins of equal width from `start` to `end`.
         start: Where the first bin begins.
@@ -169,6 +170,7 @@ class ValueProfile:
     low: float
     high: float
     channels: int = 0
+    inner: bool = field(default=False, metadata={"rare": True}, kw_only=True)
     reaches: tuple[float, ...] = ()
     counts: tuple[int, ...] = ()
     start: float = 0.0
@@ -346,7 +348,7 @@ class RepairStep:
 CERTAIN_DB = 1.0
 """A figure in decibels is told as that of other samples where these are within so many of it, else a bound is."""
 
-_BOUND_DB = 2.0
+_BOUND_DB = 2.5
 """What is repaired has at most so many decibels less on other samples."""
 
 

@@ -18,11 +18,13 @@ from roundoff.diagnosis.culprits import (
     grouped,
     in_silence,
     merged,
+    takes_most,
     together,
     with_control,
 )
 from roundoff.diagnosis.ideal import Ideal, IdealOption
 from roundoff.diagnosis.investigation import Investigation, TaskMetric
+from roundoff.diagnosis.loss import NEGLIGIBLE, Loss
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
@@ -42,6 +44,8 @@ _DESIGN = frozenset({"mixed-range", "outlier-channel", "residual-outliers", "sof
 # Causes that are the same in every layer of a transformer and hide each other; each makes a part of the loss when
 # without it that is lower by so much.
 _JOINT, _A_PART_DB, _HIDDEN = ("attention-mask", "norm-precision", "softmax-range"), 1.0, 0.5
+# The same, asked where no few places make the loss.
+_STREAM = "residual-outliers"
 # As often places are looked for that need more than they have.
 _ROUNDS = 3
 # Outputs this good need no better hardware; a cosine of 0.99, with room for chance between samples.
@@ -50,6 +54,8 @@ _GOOD_DB = 20.0
 _PROOF_RUNS = 10
 # So many ranges that do not fit may have one reason.
 _SEVERAL_RANGES = 2
+# Outputs of 60 dB are as good as float.
+_AS_FLOAT = 1e-6
 
 
 # A metric is restored when it is lower by less than this part of its value, or by a part of what it lost that may
@@ -203,8 +209,10 @@ class CulpritStages:
     def _settings(self, case: Case, better: Sequence[Ideal]) -> Case:
         """Numbers of quantizers that are wrong: many of them by samples unlike those of calibration, then each."""
         wanted = _options(better, settings=True)
-        if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
-            case = self._samples(case, better)
+        roomy = roomy_loss(case)
+        many = roomy is not None and roomy.faulty
+        if many or _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
+            case = self._samples(case, better, many=many)
         if _excess_db(case, _open_fixes(case, wanted)) >= _FAULT_DB:
             case = self._accuse(case, wanted)
         return case
@@ -262,7 +270,7 @@ class CulpritStages:
             self.record.add(finding, fixes)
         return mended
 
-    def _samples(self, case: Case, better: Sequence[Ideal]) -> Case:
+    def _samples(self, case: Case, better: Sequence[Ideal], *, many: bool) -> Case:
         """Where many ranges do not fit: samples unlike those of calibration, or processed otherwise.
 
         This is seen without a run, and so tried before any place is accused; with all else at its best, too, which
@@ -274,7 +282,7 @@ class CulpritStages:
         # One range that is wrong, and what has it from there, is no matter of samples.
         if sum(not case.mended.keys() & each.quantizers for each in ranges) < _SEVERAL_RANGES:
             return case
-        many = misfit(case)
+        many = many or misfit(case)
         cut = cut_off(case) if many else {}
         settings = _open(case, _options(better, settings=True))
         # Ranges that are too wide, narrowed to what half of the samples reach, may cut off the other half.
@@ -347,10 +355,26 @@ class CulpritStages:
             return case, False
         if accused:
             return self._told(case, accused)
+        mended = self._stream(case)
+        if mended is not case:
+            return mended, True
         self.distributed = True
         if not self._proven:
             self._add_up(case)
         return case, False
+
+    def _stream(self, case: Case) -> Case:
+        """The residual stream with a few large values in one scale, wherever it is read: each alone is nothing.
+
+        More bits help any network a bit: without them most of what is lost must be gone.
+        """
+        parts = case.facts.parts
+        found = find_cause(_STREAM, "quantization").sought.places(case) if parts.is_transformer else None
+        if found is None or not all(
+            takes_most(case.loss(more=more), case.loss(found[1], more=more)) for more in (False, True)
+        ):
+            return case
+        return self._joint(case, _STREAM)
 
     def _add_up(self, case: Case) -> None:
         """The proof that a loss has no culprits."""
@@ -361,6 +385,38 @@ class CulpritStages:
         asked = ask(find_cause("accumulated-error", "quantization"), case, whole, nodes=(), tensors=())
         if asked is not None:
             self.record.add(replace(asked[0], share=1.0), dict.fromkeys(case.facts.quantizers))
+
+
+@dataclass(frozen=True, slots=True)
+class RoomyLoss:
+    """What is lost by ranges all over the network that leave most of their codes unused.
+
+    Attributes:
+        count: How many there are.
+        times: How many times as wide as its values the one in the middle of all ranges is.
+        after: What is lost with ranges of these samples.
+        faulty: Whether that is a fault: wider than samples that were not seen may need, and at a cost.
+    """
+
+    count: int
+    times: float
+    after: Loss
+    faulty: bool
+
+
+def roomy_loss(case: Case) -> RoomyLoss | None:
+    """What ranges all over the network cost that are too wide; None where they are not, or cost nothing."""
+    from roundoff.diagnosis.causes.inputs import roomy_ranges
+
+    found = roomy_ranges(case)
+    if found is None:
+        return None
+    fixes = {name: each for name, each in found.fixes.items() if name not in case.mended}
+    gain = _excess_db(case, fixes, negligible=_AS_FLOAT)
+    if gain < _A_PART_DB:
+        return None
+    faulty = found.faulty and gain >= _FAULT_DB
+    return RoomyLoss(found.count, found.times, case.loss(fixes, more=True), faulty)
 
 
 def _unmended(case: Case) -> list[Suspect]:
@@ -397,6 +453,7 @@ def best_fixes(better: Sequence[Ideal], *, settings: bool) -> Fixes:
     return merged(option.fixes for _, option in _options(better, settings=settings))
 
 
-def _excess_db(case: Case, fixes: Fixes) -> float:
+def _excess_db(case: Case, fixes: Fixes, *, negligible: float = NEGLIGIBLE) -> float:
     """By how much a network is worse than it could be, on few samples and on more: on few, chance may say so."""
-    return min(case.loss(more=more).excess_db(case.loss(fixes, more=more)) for more in (False, True))
+    both = ((case.loss(more=more), case.loss(fixes, more=more)) for more in (False, True))
+    return min(ours.excess_db(theirs, negligible) for ours, theirs in both)

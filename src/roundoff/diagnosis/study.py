@@ -43,12 +43,13 @@ from roundoff.diagnosis.result import (
     NetworkName,
     NetworkScore,
 )
-from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, TaskProof, best_fixes
+from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, RoomyLoss, TaskProof, best_fixes, roomy_loss
 from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
+from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import UNREAD, QuantizedModel
-from roundoff.measure.verdicts import PairedChange, with_metric
+from roundoff.measure.verdicts import PairedChange, guesses, with_metric
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.quantize.agreement import judge_outputs
@@ -97,9 +98,6 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # Causes that only the file has, not its quantizers.
 _FILE_CAUSES = frozenset({"wrong-dequantization"})
-# So near to chance, a network knows nothing of what it is fed: this many times what guessing scores, and where one
-# class has most samples this part of the way from there to all answers right.
-_ABOVE_CHANCE, _TOWARDS_RIGHT = 1.5, 0.25
 _UNCHANGED = PairedChange(0.0)
 
 
@@ -132,6 +130,11 @@ class Scores:
     exact: tuple[float, ...] = ()
 
     @property
+    def trusted(self) -> bool:
+        """Whether the evaluator measures the network: it says the same twice, and has run it."""
+        return not any(each.kind in ("unrepeatable", "blind") for each in self.doubts)
+
+    @property
     def tolerated(self) -> float:
         """How much of it may be lost."""
         return TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
@@ -139,20 +142,17 @@ class Scores:
     @property
     def fine(self) -> bool:
         """Whether these samples show that no more than is tolerated is lost."""
-        return self.change.kept(self.tolerated)
+        return self.trusted and self.change.kept(self.tolerated)
 
     @property
     def drops(self) -> bool:
         """Whether it is worse than is tolerated, beyond chance."""
-        return self.change.lost(self.tolerated)
+        return self.trusted and self.change.lost(self.tolerated)
 
     @property
     def guesses(self) -> bool:
         """Whether the float network itself is hardly better than always naming the commonest class."""
-        chance = self.chance
-        if chance is None:
-            return False
-        return self.in_float < min(chance * _ABOVE_CHANCE, chance + _TOWARDS_RIGHT * (1 - chance))
+        return self.chance is not None and guesses(self.in_float, self.chance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -174,6 +174,7 @@ class QuantizationEvidence:
         task: The user's metric as it is and with all that was found put right; None where it does not drop.
         restored: Whether it is then about what it is in float.
         layers: What every tensor that leaves a unit loses; None where there was no time for it.
+        roomy: What ranges all over the network cost that leave most codes unused; None where they do not.
     """
 
     case: Case
@@ -190,6 +191,7 @@ class QuantizationEvidence:
     task: Measure | None = None
     restored: bool = False
     layers: LayerErrors | None = None
+    roomy: RoomyLoss | None = None
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -204,7 +206,9 @@ class QuantizationEvidence:
             left = (LeftOut("unreadable", there - judged),) if judged < there else ()
             found = replace(found, coverage=replace(found.coverage, tensors=Share(there, judged, left)))
         found = replace(found, doubts=doubts, grade="no_evidence" if found.good and doubts else found.grade)
-        return found if scores is None else with_metric(found, scores.change, scores.tolerated)
+        if scores is None or not scores.trusted:
+            return found
+        return with_metric(found, scores.change, scores.tolerated)
 
 
 def _with_unread(judgement: Judgement, quantized: QuantizedModel) -> Judgement:
@@ -374,6 +378,14 @@ def _verdict(
 
 
 def _healthy_text(evidence: QuantizationEvidence, loss: Loss) -> Message:
+    told, roomy = _kept_text(evidence, loss), evidence.roomy
+    if roomy is None:
+        return told
+    gaps = {"count": roomy.count, "times": roomy.times, "db": decibels_of(roomy.after.sqnr_db)}
+    return joined([told, message("diagnosis.verdict_roomy", **gaps)])
+
+
+def _kept_text(evidence: QuantizationEvidence, loss: Loss) -> Message:
     if loss.sqnr_db >= EXACT_DB:
         return message("diagnosis.verdict_healthy_exact")
     best = evidence.reachable or evidence.expected
@@ -382,7 +394,7 @@ def _healthy_text(evidence: QuantizationEvidence, loss: Loss) -> Message:
         scores = evidence.scores
         ends = _ends(scores.name, before=scores.in_float, after=scores.quantized)
         kept = message("diagnosis.verdict_healthy_metric", db=now, metric=scores.name, **ends)
-    elif best.sqnr_db - loss.sqnr_db >= _WORSE_DB:
+    elif best.sqnr_db - loss.sqnr_db >= _WORSE_DB or evidence.roomy is not None:
         kept = message("diagnosis.verdict_healthy_within", db=now)
     elif loss.sqnr_db >= best.sqnr_db:
         return message("diagnosis.verdict_healthy", db=now)
@@ -476,6 +488,8 @@ _LAST_RUNS = 3
 _FEWEST = 4
 # The file as it runs and its quantizers differ by so much that both figures are told.
 _NOTED_DB = 0.5
+# What is worse, of what is said of a file and of its quantizers.
+_WORSE = ("fine", "incomplete", "no_evidence", "lossy")
 # Measuring all tensors takes about as long as so many runs.
 _LAYER_RUNS = 4
 # What costs a chip nothing takes about so many runs to try.
@@ -554,8 +568,7 @@ class _QuantizationDiagnosis:
         self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
         self._asked(case)
         self._file(case)
-        if self.file is None or self.file.loss is None:
-            judgement = _with_unread(judgement, self.quantized)
+        judgement = self._of_file(case, judgement)
         scores = self._scores(case)
         better, lossy = ideals(case), judgement.grade == "lossy"
         stages = CulpritStages(self.notebook, self.record, self._task(scores), lossy=lossy)
@@ -582,6 +595,7 @@ class _QuantizationDiagnosis:
             task=None if stages.task is None else stages.task.measured(case, cured),
             restored=stages.task is not None and stages.task.restored(cured),
             layers=self._layers(case),
+            roomy=None if self.notebook.out_of_time(2 * case.runner.seconds) else roomy_loss(case),
         )
         return conclude(evidence, self.notebook), case
 
@@ -641,16 +655,21 @@ class _QuantizationDiagnosis:
 
     def _judgement(self) -> Judgement:
         """What the one judge says: on its own choice of samples, so that every command says the same."""
-        model, settings = self.quantized.float_model, self.notebook.settings
-        if settings.judged is not None:
-            return settings.judged
-        left = settings.deadline.left
-        deadline = settings.deadline
-        if math.isfinite(left):
-            deadline = Deadline.after(_FOR_THE_JUDGE * max(0.0, left), clock=deadline.clock)
-        quantized = switch_on(model, self.quantized.quantizers)
+        if self.notebook.settings.judged is not None:
+            return self.notebook.settings.judged
+        return self._judged(switch_on(self.quantized.float_model, self.quantized.quantizers))
+
+    def _judged(self, network: Model) -> Judgement:
+        settings, deadline = self.notebook.settings, self.notebook.settings.deadline
+        if math.isfinite(deadline.left):
+            deadline = Deadline.after(_FOR_THE_JUDGE * max(0.0, deadline.left), clock=deadline.clock)
         return judge_outputs(
-            model, quantized, self.samples, deadline=deadline, threads=settings.threads, progress=settings.progress
+            self.quantized.float_model,
+            network,
+            self.samples,
+            deadline=deadline,
+            threads=settings.threads,
+            progress=settings.progress,
         ).judgement
 
     def _asked(self, case: Case) -> None:
@@ -683,6 +702,17 @@ class _QuantizationDiagnosis:
         if ours is not None and not explained and max(ours.excess_db(theirs), theirs.excess_db(ours)) >= _NOTED_DB:
             keeps, other = decibels_of(ours.sqnr_db), decibels_of(theirs.sqnr_db)
             self.notebook.notes.append(message("diagnosis.note_by_quantizers", db=keeps, other=other))
+
+    def _of_file(self, case: Case, found: Judgement) -> Judgement:
+        """What is said of the file: as it runs where that is not what its quantizers say, the worse of both."""
+        given, ours = self.notebook.settings.given, None if self.file is None else self.file.loss
+        if given is None or ours is None:
+            return _with_unread(found, self.quantized)
+        theirs, unread = case.loss(more=True), any(each.kind in UNREAD for each in self.quantized.oddities)
+        if not unread and max(ours.excess_db(theirs), theirs.excess_db(ours)) < _NOTED_DB:
+            return found
+        told = self._judged(given)
+        return max(told, found, key=lambda each: _WORSE.index(each.grade))
 
     def _sums(self, case: Case, nodes: Sequence[str]) -> None:
         """Whether sums that may not fit their register do not."""

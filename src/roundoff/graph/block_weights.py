@@ -53,7 +53,7 @@ def split_weights(model: Model, size: int, nodes: Collection[str] = ()) -> tuple
     Args:
         model: A float model; it is not changed.
         size: Values in a block; those of the last one of a column are filled up with zeros.
-        nodes: Of these products only; of all of them when empty.
+        nodes: Of these products only; of all but the smallest when empty.
 
     Returns:
         The model, and the products whose weight is made of rows now.
@@ -62,7 +62,7 @@ def split_weights(model: Model, size: int, nodes: Collection[str] = ()) -> tuple
 
     draft, found, taken = Draft(model), list[Any](), list[str]()
     for node in draft.nodes.values():
-        if _has_matrix(draft, node) and (not nodes or node.name in nodes):
+        if _has_matrix(draft, node, 1 if nodes else _SMALLEST_BLOCK) and (not nodes or node.name in nodes):
             matrix = draft.constants.value(node.input[1])
             (inner, outer), name = matrix.shape, f"{node.name}_weight"
             count = math.ceil(inner / size)
@@ -88,11 +88,11 @@ def split_weights(model: Model, size: int, nodes: Collection[str] = ()) -> tuple
     return (draft.finish(), tuple(taken)) if taken else (model, ())
 
 
-def _has_matrix(draft: Draft, node: Any) -> bool:
+def _has_matrix(draft: Draft, node: Any, least: int) -> bool:
     if node.op_type != "MatMul" or node.domain or node.input[1] not in draft.constants:
         return False
     held = draft.constants.value(node.input[1])
-    return held.ndim == _MATRIX and held.dtype == np.float32 and held.shape[0] >= _SMALLEST_BLOCK
+    return held.ndim == _MATRIX and held.dtype == np.float32 and held.shape[0] >= least
 
 
 def block_products(model: Model) -> dict[str, BlockProduct]:

@@ -301,8 +301,14 @@ class Draft:
         """The model as it is now."""
         source, frame = self.model.proto.graph, Assembly(self.model)
         graph = frame.proto.graph
+        # What nothing reads any more is not copied first: weights are most of a model.
+        read = {name for name, counter in self._readers.items() if counter} | {
+            *self.outputs,
+            *self.outputs.values(),
+        }
         for tensor in self.constants.tensors():
-            frame.add_tensor(tensor)
+            if tensor.name in read:
+                frame.add_tensor(tensor)
         graph.node.extend(self.nodes.values())
         graph.value_info.extend(
             value for value in source.value_info if value.name in self._producers or value.name in self.constants

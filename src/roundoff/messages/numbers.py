@@ -57,9 +57,10 @@ PLAIN_BLOCKS = "_.-~=+*#"
 """The same heights for terminals that know ASCII alone."""
 
 # Scores up to 1 whose distance from 1 is what matters.
-_NEAR_ONE = frozenset({"cosine", "same_top1", "within_1e3", "within_5e3"})
+_NEAR_ONE = frozenset({"cosine", "within_1e3", "within_5e3"})
 _MEAN = "mean_"
 TOP1 = frozenset({"top-1 accuracy", "top-1 agreement"})
+_SHARES = TOP1 | {"accuracy", "same_top1"}
 """Shares of samples, in per cent wherever they stand."""
 
 
@@ -89,9 +90,7 @@ def score_text(name: str, value: float | None, *, decimals: int = 5) -> str:
         return decibels(value)
     if name.removeprefix(_MEAN) in _NEAR_ONE and math.isfinite(value):
         return _below_one(value, decimals)
-    if name == "accuracy":
-        return share_text(value)
-    if name in TOP1 and 0 <= value <= 1:
+    if name.removeprefix(_MEAN) in _SHARES and 0 <= value <= 1:
         return share_text(value, 1)
     text = f"{value:.4g}"
     return _below_one(value, decimals) if text == "1" and value < 1 else text
@@ -310,12 +309,12 @@ def parse_size(text: str) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     factor = _FACTORS.get(found["unit"].lower()) if found else None
-    size = int(float(found["number"]) * factor) if found and factor else 0
-    if size < 1:
+    size = float(found["number"]) * factor if found and factor else 0.0
+    if not 1 <= size < math.inf:
         raise BadInput(
             english("{text!r} is not a size.", text=text), fix=english("write it like 500MB, 2GiB or 1.5GB")
         )
-    return size
+    return int(size)
 
 
 def format_size(size: int) -> str:

@@ -573,6 +573,10 @@ def _number_text(value: float, column: Column) -> str:
     return number(value, column.digits)
 
 
+# More tell nothing in a report; files have all.
+_DIGITS = 7
+
+
 def cell_value(value: Cell) -> str:
     """The number behind a cell, by which it is sorted; empty for text, which is its own value."""
     if isinstance(value, bool):
@@ -580,7 +584,7 @@ def cell_value(value: Cell) -> str:
     if isinstance(value, int):
         return str(value)
     if isinstance(value, float):
-        return repr(value) if math.isfinite(value) else _beyond(value)
+        return f"{value:.{_DIGITS}g}" if math.isfinite(value) else _beyond(value)
     return ""
 
 

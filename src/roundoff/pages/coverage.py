@@ -38,7 +38,9 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
     if indices := judgement.coverage.outputs.indices:
         names = few([short_name(name) for name in indices], _NAMED)
         yield translate("coverage.label_indices"), translate("coverage.equal_or_not", names=names)
-    yield from _unplaced(judgement.coverage.unplaced)
+    # Where every tensor has its partner, no file is missed.
+    if not _complete(judgement.coverage.tensors):
+        yield from _unplaced(judgement.coverage.unplaced)
     if judgement.coverage.outputs.not_judged:
         yield from coverage_lines(judgement.coverage.outputs, other=other)
     if other == "dump" and judgement.coverage.gap is not None:
@@ -49,6 +51,10 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
         yield "" if index else translate("coverage.label_flat"), text
     for index, doubt in enumerate(judgement.doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
+
+
+def _complete(share: Share | None) -> bool:
+    return share is not None and share.judged == share.there
 
 
 def _unplaced(files: Sequence[UnplacedFile]) -> Iterator[tuple[str, str]]:
@@ -80,20 +86,23 @@ def judged_line(coverage: Coverage, *, other: OtherSide = "candidate") -> str:
         ("samples", coverage.samples),
         (_FILES[other], coverage.files),
     ):
-        if share is not None:
-            parts.append(_share(what, share))
+        # Every tensor of the other side has its partner: nothing to be told.
+        if share is not None and not (what == "candidate" and _complete(share)):
+            # Names of what was left over matter as long as something lacks a partner.
+            named = share is not coverage.files or not _complete(coverage.tensors)
+            parts.append(_share(what, share, named=named))
     return translate("coverage.judged_of", parts=commas(*parts))
 
 
-def _share(what: str, share: Share) -> str:
+def _share(what: str, share: Share, *, named: bool) -> str:
     text = translate(f"coverage.of_{what}", judged=share.judged, there=share.there)
-    reasons = [_reason(each) for each in share.left_out if each.count]
+    reasons = [_reason(each, named=named) for each in share.left_out if each.count]
     return translate("coverage.with_reasons", text=text, reasons=semicolons(*reasons)) if reasons else text
 
 
-def _reason(left: LeftOut) -> str:
+def _reason(left: LeftOut, *, named: bool) -> str:
     why = translate(f"coverage.why_{left.why}")
-    if not left.names:
+    if not left.names or not named:
         return translate("coverage.reason", count=left.count, why=why)
     shown = [short_name(name) for name in left.names[:_NAMED]]
     names = ", ".join(shown) + (" ..." if left.count > len(shown) else "")
@@ -107,9 +116,16 @@ def doubt_line(doubt: Doubt) -> str:
     )
 
 
-def gap_line(gap: CoverageGap) -> str:
-    """Where a difference starts when tensors there were not compared."""
+def gap_line(gap: CoverageGap, *, brief: bool = False) -> str:
+    """Where a difference starts when tensors there were not compared.
+
+    Args:
+        gap: What was not compared.
+        brief: Whether it stands below the first tensor that differs.
+    """
     key = "coverage.gap" if gap.after else "coverage.gap_from_start"
+    if brief:
+        key = "coverage.or_after" if gap.after else "coverage.or_before"
     names = {"first": short_name(gap.first), **({"after": short_name(gap.after)} if gap.after else {})}
     return translate(key, count=gap.tensors, **names)
 

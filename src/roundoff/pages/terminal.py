@@ -5,16 +5,18 @@ Charts, pictures and networks are left out; their tables are not.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from roundoff.messages.catalogue import current_language, translate
+from roundoff.messages.lines import longest_atom, wrapped_lines
 from roundoff.messages.message import Remark, phrase_of, sanitize_for_display, short_name, shown
 from roundoff.messages.numbers import BLOCKS, PLAIN_BLOCKS
 from roundoff.pages.blocks import (
@@ -35,12 +37,14 @@ from roundoff.pages.blocks import (
 )
 
 # A line that is nothing but a command: sentences have a blank word that no shell would quote in them.
-_COMMAND = re.compile(r"roundoff [a-z][a-z0-9-]* [^;:()]*$")
+_COMMAND = re.compile(r"roundoff [a-z][a-z0-9-]* [^;:()\uff08\uff09\uff0c\u3002\uff1b\uff1a]*$")
 # From this width on a table has room for its wide columns.
 _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 # Names keep so many columns whatever stands beside them; operations are cut to so many.
 _NAMES_MIN, _OPERATION_MAX = 10, 8
+# What a line of a verdict begins with, and what stands between its word and what is said.
+_INDENT, _GAP = "  ", 2
 _PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 
@@ -85,24 +89,48 @@ def _block(block: Block) -> Iterator[RenderableType]:
         if block.left_out is None:
             yield from left_out_lines(len(block.rows) - len(_shown(block)))
         elif block.left_out.en:
-            yield Text(block.left_out.within(current_language()), style="dim")
+            yield Prose(block.left_out.within(current_language()), style="dim")
     elif isinstance(block, Paragraph):
         text = block.text.within(current_language())
         label = "terminal.warning" if block.first else "terminal.note"
-        yield Text(translate(label, text=text) if block.note else text, style="" if block.first else "dim")
+        yield Prose(translate(label, text=text) if block.note else text, style="" if block.first else "dim")
     elif isinstance(block, Commands):
         yield from (Text(f"  {line}") for line in block.lines)
 
 
-def _headline(block: Headline) -> Text:
+def _headline(block: Headline) -> "Prose":
     """One word that stands out, and what it is about, which may begin with a colon."""
     text = (block.brief or block.text).within(current_language())
     if block.word is None:
-        return Text(text, style=_STYLES[block.tone])
+        return Prose(text, style=_STYLES[block.tone])
     word = block.word.within(current_language())
-    whole = Text(headline_text(word, text))
-    whole.stylize(_STYLES[block.tone], 0, len(word))
-    return whole
+    return Prose(headline_text(word, text), marked=len(word), mark=_STYLES[block.tone])
+
+
+@dataclass(frozen=True, slots=True)
+class Prose:
+    """Sentences in lines that leave numbers with their units.
+
+    Attributes:
+        text: The sentences, in the language of the terminal.
+        style: Of all of them.
+        marked: So many of the first characters stand out.
+        mark: By which style.
+    """
+
+    text: str
+    style: str = ""
+    marked: int = 0
+    mark: str = ""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = Text("\n".join(wrapped_lines(self.text, options.max_width, torn=True)), self.style, no_wrap=True)
+        lines.stylize(self.mark, 0, self.marked)
+        yield lines
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = max(map(cell_len, self.text.split("\n")))
+        return Measurement(min(longest_atom(self.text), options.max_width), min(widest, options.max_width))
 
 
 def _shown(table: TableBlock) -> list[tuple[Cell, ...]]:
@@ -130,8 +158,8 @@ class _TerminalTable:
         for _, column in chosen:
             _add_column(drawn, column)
         for row in _shown(self.table):
-            cells = [_cell(row[index], column) for index, column in chosen]
-            drawn.add_row(*(_in_ascii(cell) if options.ascii_only else cell for cell in cells))
+            cells = [_cell(row[index], column, ascii_only=options.ascii_only) for index, column in chosen]
+            drawn.add_row(*cells)
         yield drawn
 
 
@@ -147,14 +175,13 @@ def _add_column(drawn: RichTable, column: Column) -> None:
         drawn.add_column(heading, overflow="fold")
 
 
-def _cell(value: Cell, column: Column) -> Text:
+def _cell(value: Cell, column: Column, *, ascii_only: bool) -> Text | Prose:
     text = cell_text(value, column).within(current_language())
-    return Text(short_name(text) if column.kind == "node" else text)
-
-
-def _in_ascii(cell: Text) -> Text:
-    """Curves as terminals that know ASCII alone can draw them."""
-    return Text(cell.plain.translate(_PLAIN_CURVES))
+    if ascii_only:  # curves as terminals that know ASCII alone can draw them
+        text = text.translate(_PLAIN_CURVES)
+    if column.kind == "node":
+        return Text(short_name(text))
+    return Prose(text) if column.kind == "text" and not column.id.endswith("op_type") else Text(text)
 
 
 VerdictLine = tuple[str, Remark]
@@ -173,15 +200,47 @@ def verdict_page(word: str, text: str, lines: Iterable[VerdictLine], *, tone: To
     return Group(_headline(Headline(tone, phrase_of(text), word=phrase_of(word))), verdict_lines(lines))
 
 
-def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
+def verdict_lines(lines: Iterable[VerdictLine]) -> "_VerdictLines":
     """The lines alone."""
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
+    return _VerdictLines(tuple((shown(label), shown(text)) for label, text in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _VerdictLines:
+    """Words, and what is said of each; commands can be copied."""
+
+    rows: tuple[tuple[str, str], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # A word goes on beyond the edge rather than being torn only where it stands in no table.
+        labels = max((cell_len(label) for label, _ in self.rows), default=0) + len(_INDENT) + _GAP
+        room = max(options.max_width - labels, _NAMES_MIN)
+        for torn, group in groupby(self.rows, key=lambda row: _longest_part(row[1]) > room):
+            if not torn:
+                yield _verdict_grid(list(group), labels - _GAP)
+                continue
+            for label, text in group:
+                lines = command_lines(text, room)
+                heads = [set_cell_size(f"{_INDENT}{label}", labels), *[" " * labels] * (len(lines) - 1)]
+                yield Text(
+                    "\n".join(map("".join, zip(heads, lines, strict=True))), no_wrap=True, overflow="ignore"
+                )
+
+
+def _longest_part(text: str) -> int:
+    """Columns of the longest part of a command that stays in a line; 0 of what is none."""
+    return (
+        max((cell_len(f"  {part} \\") for part in _command_parts(text)), default=0) if _COMMAND.match(text) else 0
+    )
+
+
+def _verdict_grid(rows: Sequence[tuple[str, str]], labels: int) -> RichTable:
+    grid = RichTable.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, min_width=labels)
     grid.add_column(overflow="fold")
-    for label, text in lines:
-        said = shown(text)
-        cell = _TerminalCommand(said) if _COMMAND.match(said) else Text(said)
-        grid.add_row(Text(f"  {shown(label)}", style="dim"), cell)
+    for label, said in rows:
+        cell = _TerminalCommand(said) if _COMMAND.match(said) else Prose(said)
+        grid.add_row(Text(f"{_INDENT}{label}", style="dim"), cell)
     return grid
 
 
@@ -205,18 +264,9 @@ def command_lines(text: str, width: int) -> list[str]:
         text: The command.
         width: How long lines may be.
     """
-    if cell_len(text) <= width:
+    parts = _command_parts(text)
+    if cell_len(text) <= width or not parts:
         return [text]
-    try:
-        words = [shlex.quote(word) for word in shlex.split(text)]
-    except ValueError:  # no command after all
-        return [text]
-    parts: list[str] = []
-    for word in words:
-        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
-            parts[-1] += f" {word}"
-        else:
-            parts.append(word)
     lines = [parts[0]]
     for part in parts[1:]:
         if cell_len(f"{lines[-1]} {part} \\") <= width:
@@ -226,9 +276,24 @@ def command_lines(text: str, width: int) -> list[str]:
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
 
 
+def _command_parts(text: str) -> list[str]:
+    """The words of a command, an option with its value; none where it is no command after all."""
+    try:
+        words = [shlex.quote(word) for word in shlex.split(text)]
+    except ValueError:
+        return []
+    parts: list[str] = []
+    for word in words:
+        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    return parts
+
+
 # Lines below a table: what is not shown, what the reader should know, and where the rest is written.
 
 
-def left_out_lines(rows: int) -> list[Text]:
+def left_out_lines(rows: int) -> list[Prose]:
     """Says that so many rows did not find room, if any; those shown matter most."""
-    return [Text(translate("terminal.left_out", count=rows), style="dim")] if rows else []
+    return [Prose(translate("terminal.left_out", count=rows), style="dim")] if rows else []

@@ -85,13 +85,11 @@ def unpacked(stored: Array, color: PackedFormat) -> Array:
     if last != (1 if _is_420(color) else 2) or (_is_420(color) and rows % 3) or height < 1:
         expected = english("[height * 3/2, width, 1]") if _is_420(color) else english("[height, width, 2]")
         raise BadInput(
-            english(
-                "An array of {shape} is no picture in {color}, which is stored as {expected}.",
-                shape=list(stored.shape),
-                color=color,
-                expected=expected,
-            ),
+            "An array of {shape} is no picture in {color}, which is stored as {expected}.",
             fix=english("give the height, width and format that the picture was written with"),
+            shape=list(stored.shape),
+            color=color,
+            expected=expected,
         )
     _check_even(height, width, color)
     if _is_420(color):
@@ -137,13 +135,11 @@ def _is_420(color: PackedFormat) -> bool:
 def _check_even(height: int, width: int, color: PackedFormat) -> None:
     if width % 2 or (_is_420(color) and height % 2):
         raise BadInput(
-            english(
-                "A picture of {height}x{width} pixels cannot be {color}: its chroma has half the size.",
-                height=height,
-                width=width,
-                color=color,
-            ),
+            "A picture of {height}x{width} pixels cannot be {color}: its chroma has half the size.",
             fix=english("use an even height and width"),
+            height=height,
+            width=width,
+            color=color,
         )
 
 
@@ -261,12 +257,11 @@ class Csc:
         wrong = [_complaint(place, value) for place, value in enumerate(self.matrix)]
         if any(wrong):
             raise BadInput(
-                english(
-                    "The colour matrix is out of its limits: {filter}.", filter="; ".join(filter(None, wrong))
-                ),
+                "The colour matrix is out of its limits: {filter}.",
                 fix=english(
                     "offsets count in units of {offset_unit}: write -222.912 as -0.871", offset_unit=_OFFSET_UNIT
                 ),
+                filter="; ".join(filter(None, wrong)),
             )
 
 

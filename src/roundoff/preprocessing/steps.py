@@ -49,14 +49,12 @@ def sliced(values: Array, cuts: Sequence[int]) -> Array:
     for axis, (begin, end) in enumerate(pairs):
         if begin + end >= values.shape[axis]:
             raise BadInput(
-                english(
-                    "The slicing takes {begin} and {end} from axis {axis}, which has {shape} values.",
-                    begin=begin,
-                    end=end,
-                    axis=axis,
-                    shape=values.shape[axis],
-                ),
+                "The slicing takes {begin} and {end} from axis {axis}, which has {shape} values.",
                 fix=english("cut less than the axis holds"),
+                begin=begin,
+                end=end,
+                axis=axis,
+                shape=values.shape[axis],
             )
     return values[tuple(slice(begin, size - end) for (begin, end), size in zip(pairs, values.shape, strict=False))]
 
@@ -79,13 +77,11 @@ def padded(values: Array, pads: Sequence[int], *, value: float = 0.0) -> Array:
 def _pairs(values: Array, numbers: Sequence[int], *, what: str) -> list[tuple[int, int]]:
     if numbers and (len(numbers) != 2 * values.ndim or min(numbers) < 0):
         raise BadInput(
-            english(
-                "The {what} {numbers} does not fit an array of {shape}.",
-                what=what,
-                numbers=list(numbers),
-                shape=list(values.shape),
-            ),
+            "The {what} {numbers} does not fit an array of {shape}.",
             fix=english("give {ndim} numbers from 0 on: begin and end of each axis", ndim=2 * values.ndim),
+            what=what,
+            numbers=list(numbers),
+            shape=list(values.shape),
         )
     return list(zip(numbers[::2], numbers[1::2], strict=True)) or [(0, 0)] * values.ndim
 
@@ -153,9 +149,7 @@ class InputProcessing:
             ("source type", self.source_dtype, tuple(SOURCE_DTYPES)),
         ):
             if value is not None and value not in known:
-                raise BadInput(
-                    english("There is no {what} {value!r}.", what=what, value=value), fix=nearest(value, known)
-                )
+                raise BadInput("There is no {what} {value!r}.", fix=nearest(value, known), what=what, value=value)
         self._check_colours()
         self._check_numbers()
 
@@ -222,14 +216,12 @@ class InputProcessing:
         wants = None if had is None or self.packed_format is not None else channel_count(had)
         if wants is not None and pixels.shape[-1] != wants:
             raise BadInput(
-                english(
-                    "{had} has {wants} channel(s), but {shape} were received in {source_layout}.",
-                    had=had,
-                    wants=wants,
-                    shape=pixels.shape[-1],
-                    source_layout=self.source_layout,
-                ),
+                "{had} has {wants} channel(s), but {shape} were received in {source_layout}.",
                 fix=english("correct the format or the layout of the source"),
+                had=had,
+                wants=wants,
+                shape=pixels.shape[-1],
+                source_layout=self.source_layout,
             )
         if self.packed_format or not had or not wanted or not self.swaps_channels:
             return pixels
@@ -240,13 +232,11 @@ class InputProcessing:
             if len(numbers) > 1 and (not values.ndim or len(numbers) != values.shape[-1]):
                 count = values.shape[-1] if values.ndim else 0
                 raise BadInput(
-                    english(
-                        "The {name} has {count} numbers, the input {count2} channel(s).",
-                        name=name,
-                        count=len(numbers),
-                        count2=count,
-                    ),
+                    "The {name} has {count} numbers, the input {count2} channel(s).",
                     fix=english("give one number, or {count}", count=count),
+                    name=name,
+                    count=len(numbers),
+                    count2=count,
                 )
         normalized: Array = (values - np.array(self.mean or 0.0)) / np.array(self.std or 1.0)
         return normalized
@@ -259,19 +249,15 @@ class InputProcessing:
         packed_source = self.source_format in PACKED_FORMATS
         if packed_source and self.csc.mode == "none":
             raise BadInput(
-                english(
-                    "{source_format} needs a colour conversion and none was given.",
-                    source_format=self.source_format,
-                ),
+                "{source_format} needs a colour conversion and none was given.",
                 fix=english("set the conversion to full-range, limited-range or matrix"),
+                source_format=self.source_format,
             )
         if not packed_source and self.csc.mode != "none":
             raise BadInput(
-                english(
-                    "A colour conversion was given for a source in {source_format}.",
-                    source_format=self.source_format or english("no named format"),
-                ),
+                "A colour conversion was given for a source in {source_format}.",
                 fix=english("convert only YUV, or name the YUV format of the source"),
+                source_format=self.source_format or english("no named format"),
             )
 
     def _check_numbers(self) -> None:

@@ -104,7 +104,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     total = len(samples.names)
     chosen = spread(total, JUDGED_SAMPLES) if indices is None else tuple(indices)
     bench = Bench(reference, samples, threads=threads)
-    networks = [bench.open(model) for model in (reference, candidate) if model is not None]
+    computed = bench.beside(chosen, *(model for model in (reference, candidate) if model is not None))
     chance = random_outputs(reference)
     tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     parts: dict[str, list[tuple[OutputPart, _OutputTally]]] | None = None
@@ -115,10 +115,9 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
             if done and deadline.left <= 0:
                 late = len(chosen) - done
                 break
-            feed, name = bench.feed(index), samples.names[index]
-            left, *others = (network.run(feed, sample=name) for network in networks)
+            feed, (left, *others) = next(computed)
             right = others[0] if others else left
-            if sanity.add(shown(name), feed, left):
+            if sanity.add(shown(samples.names[index]), feed, left):
                 if parts is None:
                     parts = _parts(reference, feed, left)
                 tokens = _by_token(tokens, feed, left, right)
@@ -413,8 +412,7 @@ def check_preparation(
     tallies = {name: _PreparationTally(name) for name in outputs(original) if name not in chance}
     try:
         bench = Bench(original, samples, threads=threads)
-        networks = [bench.open(model) for model in (original, prepared)]
-        for left, right in bench.run(range(count), *networks):
+        for _, (left, right) in bench.beside(range(count), original, prepared):
             for (name, ours), theirs in zip(left.items(), right.values(), strict=True):
                 if name in tallies:
                     tallies[name].add(ours, theirs)

@@ -171,11 +171,16 @@ def _shared(
         parts.append(ranges.range(live, spec, method))
     low = np.min(np.stack([np.asarray(part[0], dtype=np.float64) for part in parts]), axis=0)
     high = np.max(np.stack([np.asarray(part[1], dtype=np.float64) for part in parts]), axis=0)
+    limits = [member.range_limit for member in members if member.range_limit is not None]
+    if limits:
+        low = np.maximum(low, min(limit[0] for limit in limits))
+        high = np.minimum(high, max(limit[1] for limit in limits))
     return parameters_from_range(low, high, spec)
 
 
 def _bias_parameters(source: QuantParams, weight: QuantParams) -> QuantParams:
-    scale = np.asarray(source.scale * weight.scale, dtype=np.float32)
+    # The product of two small steps may be none in float32.
+    scale = np.maximum(source.scale * weight.scale, np.finfo(np.float32).tiny).astype(np.float32)
     return QuantParams(scale, np.zeros(scale.shape, dtype=np.int64))
 
 

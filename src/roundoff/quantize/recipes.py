@@ -223,7 +223,10 @@ class RecipeBuilder:
         return self._making.options
 
     def plain(self, recipe: Recipe) -> Recipe:
-        """A recipe with what costs nothing and changes nothing: masks limited, weights in the target's blocks."""
+        """A recipe with what costs nothing and changes nothing.
+
+        That is what the target's toolchain does to every network, masks limited, weights in the target's blocks.
+        """
         steps, known = recipe.transforms, self.library.transforms()
         blocks, mask = Step(BLOCK_WEIGHTS, (("size", self.target.weight_block),)), Step(CLAMP_MASK)
         if self.target.weight_block and blocks not in steps and BLOCK_WEIGHTS in known:
@@ -231,6 +234,8 @@ class RecipeBuilder:
         able = CLAMP_MASK in known and len(self._samples.names) > 0 and not self.target.weight_only
         if able and mask not in steps and biased_attentions(self.prepared.model):
             steps = (mask, *steps)
+        rewrites = (Step(name) for name in self.target.rewrites if name in known)
+        steps = (*(step for step in rewrites if step not in steps), *steps)
         return replace(recipe, transforms=steps)
 
     def variations(self) -> tuple[str, ...]:

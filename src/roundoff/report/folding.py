@@ -243,6 +243,11 @@ _INHERITED_DB = 6.0
 # Better than this nothing is wrong that could be inherited.
 _VISIBLE_DB = 20.0
 _LONGEST_LABEL = 22
+# As the field calls them; in a box there is little room.
+_SHORT = {
+    "BatchNormalization": "BN", "InstanceNormalization": "IN", "LayerNormalization": "LN",
+    "GlobalAveragePool": "GAP", "GlobalMaxPool": "GMP", "ConvTranspose": "Deconv",
+}  # fmt: skip
 
 
 def network_boxes(
@@ -271,7 +276,13 @@ def network_boxes(
     if document.layers is not None:
         culprits = document.layers.verdict.culprits
         accused |= {name for each in culprits for name in (each.node, each.weighted) if name}
-    boxes = _BoxMaker(network, layers, rows, worst, accused, sign)
+    told = set(() if found is None or layers is not None else found.victims)
+    if document.comparison is not None:
+        blamed, told = document.comparison.verdict, told | set(document.comparison.verdict.victims)
+        writers = {name: node.name for node in network.nodes for name in node.outputs}
+        accused |= {writers[name] for name in blamed.introduces if name in writers}
+    victims = {node.name for node in network.nodes if told & {node.name, *node.outputs}}
+    boxes = _BoxMaker(network, layers, rows, worst, accused, victims, sign)
     # Who is to blame is seen at first sight, however bad others are; of several the worst.
     ahead = 1.0 + max(worst.values(), default=0.0) - min(worst.values(), default=0.0)
     badness = {**worst, **{name: worst.get(name, 0.0) + ahead for name in accused}}
@@ -287,6 +298,7 @@ class _BoxMaker:
     rows: Mapping[str, int]
     worst: Mapping[str, float]
     accused: Collection[str]
+    victims: Collection[str]
     sign: float
 
     def box(self, each: FoldedBox) -> NetworkBox:
@@ -308,17 +320,19 @@ class _BoxMaker:
             f"{f'{len(each.nodes)} ops' if many else self._operations(each)} {_shape(shape)}".strip(),
             "" if self.layers is None or at is None else self.layers.dtypes[at],
             self.sign * max(bad) if bad else None,
-            "culprit" if guilty else "block" if each.block else self._inherited(at),
+            "culprit" if guilty else "block" if each.block else self._inherited(each, at),
             str(each.inside or ""),
             tuple(map(self.box, each.parts)),
         )
 
     def _operations(self, each: FoldedBox) -> str:
         known = {node.name: node.op_type for node in self.network.nodes}
-        return "\u00b7".join(dict.fromkeys(known[name] for name in each.nodes))
+        return "\u00b7".join(dict.fromkeys(_SHORT.get(known[name], known[name]) for name in each.nodes))
 
-    def _inherited(self, at: int | None) -> Literal["", "inherited"]:
+    def _inherited(self, each: FoldedBox, at: int | None) -> Literal["", "inherited"]:
         """Whether most of the error of a unit is that of its inputs."""
+        if any(name in self.victims for name in each.nodes):
+            return "inherited"
         if self.layers is None or at is None:
             return ""
         own, whole = self.layers.local_db[at], self.layers.accumulated_db[at]

@@ -20,6 +20,7 @@ from urllib.parse import parse_qs
 
 from roundoff.core.document import DOCUMENT_NAME, RunDocument, load_document
 from roundoff.core.progress import RunningJob, read_progress
+from roundoff.diagnosis.cards import repaired_output
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import Language, Phrase, bilingual, plain
 from roundoff.messages.message import english
@@ -199,8 +200,14 @@ _COLUMNS = (
     Column("verdict", bilingual("serve.verdict"), "text"),
     Column("output_db", bilingual("serve.output_db"), "decibels", higher_is_better=True),
     Column("repaired_db", bilingual("serve.repaired_db"), "decibels", higher_is_better=True),
-    Column("accuracy", bilingual("serve.accuracy"), "share", higher_is_better=True),
-    Column("repaired_accuracy", bilingual("serve.repaired_accuracy"), "share", higher_is_better=True),
+    Column("accuracy", bilingual("serve.accuracy"), "score", higher_is_better=True),
+    Column(
+        "repaired_accuracy",
+        bilingual("serve.repaired_accuracy"),
+        "score",
+        higher_is_better=True,
+        metric="accuracy",
+    ),
     Column("written", bilingual("serve.written"), "text"),
 )
 _ROLES = ("model", "reference", "quantized", "subject")
@@ -217,8 +224,8 @@ def _told(folder: RunFolder, run: FoundRun) -> dict[str, Cell]:
     cells |= {key: value for key, value in run_figures(document).items() if key in cells}
     headlines = _headlines(document)
     if headlines:
-        block = headlines[0][1]
-        cells["verdict"] = block.text if block.word is None else block.word
+        # A finding without a verdict has a page for its sentence.
+        cells["verdict"] = headlines[0][1].word
     return cells
 
 
@@ -241,11 +248,13 @@ def run_figures(document: RunDocument) -> dict[str, Cell]:
     if found is not None:
         done = found.repair
         first = next((each for each in found.measures if each.unit == "dB"), None)
-        last = None if done is None else next((each for each in done.measures if each.unit == "dB"), None)
+        last = None if first is None else repaired_output(first, found)
+        if last is None and done is not None:
+            last = next((each.after for each in done.measures if each.unit == "dB"), None)
         scores = {each.of: each for each in (found.scores if done is None or not done.scores else done.scores)}
         right = {name: each.value for name, each in scores.items() if each.right is not None}
         cells |= {"output_db": None if first is None else first.before}
-        cells |= {"repaired_db": None if last is None else last.after}
+        cells |= {"repaired_db": last}
         cells |= {"accuracy": right.get("quantized"), "repaired_accuracy": right.get("repaired")}
     elif layers is not None:
         outputs = [row.accumulated for row in layers.rows if row.output]
@@ -352,13 +361,13 @@ def _headlines(document: RunDocument) -> list[tuple[Phrase, Headline]]:
 
 def _verdict(document: RunDocument) -> Phrase:
     found = _headlines(document)
-    return found[0][1].text if found else plain("")
+    return found[0][1].whole if found else plain("")
 
 
 def _verdicts(document: RunDocument) -> dict[Phrase, Phrase]:
     found: dict[Phrase, Phrase] = {}
     for title, block in _headlines(document):
-        found.setdefault(title, block.text)
+        found.setdefault(title, block.whole)
     return found
 
 

@@ -29,7 +29,7 @@ def finite_number(value: Any, *, of: str, infinite: bool = False, error: type[Ba
     """
     try:
         found = np.asarray(value)
-    except ValueError:  # lists of lists of different length
+    except Exception:  # noqa: BLE001 - lists of different length, tensors with gradients: whatever objects answer
         found = np.zeros(0)
     usable = found.size == 1 and found.dtype.kind in "fiub"
     if not usable or not (np.isfinite(found).all() or (infinite and not np.isnan(found).any())):
@@ -50,7 +50,7 @@ def verdict(value: Any, *, of: str, error: type[BadInput] = BadInput) -> tuple[b
         if isinstance(satisfied, str | bytes) or satisfied is None or (satisfied and math.isnan(lost)):
             raise ValueError
         return bool(satisfied), math.inf if math.isnan(lost) else lost
-    except (TypeError, ValueError, OverflowError) as problem:
+    except Exception as problem:
         what = english(
             "{of} returned {answer}, not whether it is good enough and what was lost.", of=of, answer=brief(value)
         )

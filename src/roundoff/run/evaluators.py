@@ -25,6 +25,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import english
+from roundoff.run.bench import spread
 from roundoff.run.block_chain import feed_digest
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
@@ -104,7 +105,10 @@ def _has(kind: type, methods: Sequence[str]) -> bool:
 
 def brief(value: Any) -> str:
     """What a function of the user's gave, in a few words of one line."""
-    text = " ".join(repr(value).split())
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - an object of the user's may not even have words for itself
+        text = object.__repr__(value)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 4] + " ..."
 
 
@@ -239,7 +243,7 @@ def _numbers(value: Any) -> Array | None:
     try:
         found = np.asarray(value)
         return found.astype(np.float64) if found.dtype.kind in "fiub" else None
-    except (TypeError, ValueError):
+    except Exception:  # noqa: BLE001 - tensors with gradients and the like: whatever objects answer
         return None
 
 
@@ -261,14 +265,32 @@ def evaluator_in(module: ModuleType, path: Path) -> Evaluator:
     function = getattr(module, "evaluate", None)
     if not callable(function):
         raise BadInput(english("{path} has no function evaluate(run, samples).", path=path), fix=_EXAMPLE)
-    name, higher = getattr(module, "NAME", path.stem), getattr(module, "HIGHER_IS_BETTER", True)
-    # A word such as "no" would count as yes.
-    if higher not in (True, False):
+    return Evaluator(str(getattr(module, "NAME", path.stem)), higher_is_better(module, path), path, function)
+
+
+def higher_is_better(given: Any, path: Path, *, default: bool | None = True) -> bool:
+    """Which way a score of the user's is better, as the file or object says in ``HIGHER_IS_BETTER``.
+
+    Args:
+        given: The module or object.
+        path: Where it comes from, for messages.
+        default: What it is where nothing is said; None to demand it.
+
+    Raises:
+        BadInput: It says nothing clear: a word such as "no" would count as yes.
+    """
+    higher = getattr(given, "HIGHER_IS_BETTER", default)
+    if higher is None and default is None:
+        what = english("{path} does not say which way its number is better.", path=path)
+        raise BadInput(what, fix=english("add HIGHER_IS_BETTER = True, or False"))
+    if not isinstance(higher, bool | np.bool_ | int) or higher not in (0, 1):
         what = english(
-            "HIGHER_IS_BETTER in {path} is {higher!r}, which is neither True nor False.", path=path, higher=higher
+            "HIGHER_IS_BETTER in {path} is {higher}, which is neither True nor False.",
+            path=path,
+            higher=brief(higher),
         )
         raise BadInput(what, fix=english("write HIGHER_IS_BETTER = False where less is better"))
-    return Evaluator(str(name), bool(higher), path, function)
+    return bool(higher)
 
 
 def make_run(model: Model, *, threads: int | None = None) -> Run:
@@ -292,6 +314,25 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
         return dict(zip(names, session.run(feed), strict=True))
 
     return run
+
+
+class CountedRun:
+    """A network that knows whether it was run at all.
+
+    Args:
+        run: Runs it.
+
+    Attributes:
+        calls: How often it was.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run, self.calls = run, 0
+
+    def __call__(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Run it."""
+        self.calls += 1
+        return self._run(feed)
 
 
 # Outputs are kept up to so many bytes.
@@ -384,6 +425,30 @@ class JoinedSamples:
         """The inputs of one of them."""
         behind = index - len(self._first.names)
         return self._first.feed(index) if behind < 0 else self._second.feed(behind)
+
+
+# So many samples of either side are looked at: the same file given twice shows in a few.
+_LOOKED_AT = 64
+
+
+def check_apart(model: Model, used: Samples, test: Samples) -> None:
+    """Refuse samples to test on that something was fitted to.
+
+    Raises:
+        BadInput: Some of them are both.
+    """
+    known, again = (
+        {_digest(read_feed(model, each, at)) for at in spread(len(each.names), _LOOKED_AT)} - {""}
+        for each in (used, test)
+    )
+    if known & again:
+        what = english("--test-data holds samples that were used: {label}.", label=test.label)
+        raise BadInput(what, fix=english("give others, or leave it out: some of --data are held out then"))
+
+
+def _digest(feed: Mapping[str, Array]) -> str:
+    """What tells one feed from others; empty where it is not all numbers."""
+    return feed_digest(feed) if all(np.asarray(each).dtype.kind in "fiub" for each in feed.values()) else ""
 
 
 @dataclass(frozen=True, slots=True)

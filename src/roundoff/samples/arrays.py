@@ -41,19 +41,27 @@ Axes = tuple[int | str | None, ...]
 _HIGHEST_HINTED_RANK = 5
 
 
+def input_error(spec: InputSpec, what: str, /, *, fix: str, **gaps: Any) -> BadInput:
+    """The error for something that does not fit an input.
+
+    Args:
+        spec: The input; ``name`` and ``describe`` in the text are its own.
+        what: The text, with gaps.
+        fix: What to do.
+        gaps: What goes into the others.
+    """
+    return BadInput(what, fix=fix, name=spec.name, describe=spec.describe(), **gaps)
+
+
 def mismatch(where: str, spec: InputSpec, got: str, *, why: str = "", fix: str) -> BadInput:
     """The error for values that do not fit: file, input, expected and got."""
-    reason = f"; {why}" if why else ""
-    return BadInput(
-        english(
-            "{where} does not fit the input {name!r}: expected {describe}, got {got}{reason}.",
-            where=where,
-            name=spec.name,
-            describe=spec.describe(),
-            got=got,
-            reason=reason,
-        ),
+    return input_error(
+        spec,
+        "{where} does not fit the input {name!r}: expected {describe}, got {got}{reason}.",
         fix=fix,
+        where=where,
+        got=got,
+        reason=f"; {why}" if why else "",
     )
 
 
@@ -165,20 +173,17 @@ def check_symbols(shapes: Iterable[tuple[InputSpec, Shape]], *, where: str) -> N
                 continue
             known, owner = bound.setdefault(axis, (size, spec.name))
             if known != size:
-                raise BadInput(
-                    english(
-                        "{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
-                        "{name!r} (expected {describe}, got {shape}).",
-                        where=where,
-                        axis=axis,
-                        known=known,
-                        owner=owner,
-                        size=size,
-                        name=spec.name,
-                        describe=spec.describe(),
-                        shape=list(shape),
-                    ),
+                raise input_error(
+                    spec,
+                    "{where}: the axis {axis!r} is {known} in the input {owner!r}, but {size} in "
+                    "{name!r} (expected {describe}, got {shape}).",
                     fix=english("give all inputs of a sample the same size of {axis!r}", axis=axis),
+                    where=where,
+                    axis=axis,
+                    known=known,
+                    owner=owner,
+                    size=size,
+                    shape=list(shape),
                 )
 
 
@@ -210,12 +215,9 @@ def input_dtype(spec: InputSpec) -> DType:
     except TypeError:
         dtype = np.dtype(object)
     if dtype.kind not in _NUMBERS + "c":
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}, a type that samples cannot be read for.",
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, a type that samples cannot be read for.",
             fix=english("give the model a numeric input, for example by cutting it after its first cast"),
         )
     return dtype
@@ -292,13 +294,13 @@ class GivenSamples:
 
     Args:
         label: Where they come from, for people.
-        count: How many there are.
+        names: What they are called; how many there are where they go by their numbers.
         feed: Gives the inputs of one of them.
     """
 
-    def __init__(self, label: str, count: int, feed: Callable[[int], dict[str, Array]]) -> None:
+    def __init__(self, label: str, names: Sequence[str] | int, feed: Callable[[int], dict[str, Array]]) -> None:
         self.label = label
-        self.names = tuple(map(str, range(count)))
+        self.names = tuple(map(str, range(names)) if isinstance(names, int) else names)
         self.skipped: tuple[str, ...] = ()
         self._feed = feed
 
@@ -415,15 +417,11 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
     if isinstance(given, Mapping):
         for name in given:
             if name not in names:
-                raise BadInput(
-                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), names)
-                )
+                raise BadInput("The model has no input {name!r}.", fix=nearest(str(name), names), name=name)
         missing = [name for name in names if name not in given]
         if missing:
             fix = english("give an array for each of {names}", names=", ".join(map(repr, names)))
-            raise BadInput(
-                english("{what} has nothing for the input {missing!r}.", what=what, missing=missing[0]), fix=fix
-            )
+            raise BadInput("{what} has nothing for the input {missing!r}.", fix=fix, what=what, missing=missing[0])
         return given
     if len(names) == 1:
         return {names[0]: given}
@@ -431,13 +429,11 @@ def _named(given: Any, inputs: Sequence[InputSpec], *, what: str) -> Mapping[str
         return dict(zip(names, given, strict=True))
     listed = ", ".join(map(repr, names))
     raise BadInput(
-        english(
-            "{what} is one array, but the model has {count} inputs: {listed}.",
-            what=what,
-            count=len(names),
-            listed=listed,
-        ),
+        "{what} is one array, but the model has {count} inputs: {listed}.",
         fix=english("give a dictionary with an array for each of them"),
+        what=what,
+        count=len(names),
+        listed=listed,
     )
 
 
@@ -449,8 +445,7 @@ def _stored(given: Any, spec: InputSpec, where: str) -> StoredArray:
     except (TypeError, ValueError, RuntimeError) as error:
         text = " ".join(str(error).split())
         raise BadInput(
-            english("{where} is no array: {text}.", where=where, text=text),
-            fix=english("give numpy arrays of numbers"),
+            "{where} is no array: {text}.", fix=english("give numpy arrays of numbers"), where=where, text=text
         ) from error
     if array.dtype.kind not in "biufc":
         what = english(

@@ -11,6 +11,7 @@ from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.core.tensors import InputSpec
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
+from roundoff.samples.arrays import input_error
 from roundoff.samples.files import IMAGE_SUFFIXES, Kind, Listing, is_metadata, kind_of, list_folder
 from roundoff.samples.options import SampleFormat
 from roundoff.samples.stored import find_named
@@ -42,17 +43,14 @@ def input_folders(source: Path, inputs: Sequence[InputSpec]) -> InputFolders | N
         folder = owners[spec.name]
         if folder is None:
             wanted = FileNames().stem(spec.name)
-            raise BadInput(
-                english(
-                    "{source} has no folder for the input {name!r}: expected {wanted}/ with {describe}, "
-                    "found {shown}.",
-                    source=shown(source),
-                    name=spec.name,
-                    wanted=wanted,
-                    describe=spec.describe(),
-                    shown=", ".join(map(shown, folders)),
-                ),
+            raise input_error(
+                spec,
+                "{source} has no folder for the input {name!r}: expected {wanted}/ with {describe}, "
+                "found {shown}.",
                 fix=english("name its folder {wanted}, or give every input with --data NAME=PATH", wanted=wanted),
+                source=shown(source),
+                wanted=wanted,
+                shown=", ".join(map(shown, folders)),
             )
         of[spec.name] = source / folder
     with reading(source, what=english("The folder")):
@@ -67,13 +65,10 @@ def _check_rest(source: Path, others: Sequence[Path], of: dict[str, Path]) -> No
     expected = ", ".join(map(repr, of))
     if len(set(of.values())) < len(of):
         raise BadInput(
-            english(
-                "Inputs share a folder in {source}, because their names differ only in odd "
-                "characters: {expected}.",
-                source=shown(source),
-                expected=expected,
-            ),
+            "Inputs share a folder in {source}, because their names differ only in odd characters: {expected}.",
             fix=english("say which is which: {named}", named=named),
+            source=shown(source),
+            expected=expected,
         )
     if others:
         raise BadInput(
@@ -116,12 +111,10 @@ def read_list(path: Path, inputs: Sequence[InputSpec]) -> tuple[tuple[str, ...],
         text = read_small(path, what=english("The list file")).decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         raise BadInput(
-            english(
-                "{path} is not a list file: it is not UTF-8 text (byte {start}).",
-                path=shown(path),
-                start=error.start,
-            ),
+            "{path} is not a list file: it is not UTF-8 text (byte {start}).",
             fix=english("save the list as UTF-8, one path per line"),
+            path=shown(path),
+            start=error.start,
         ) from error
     rows: list[tuple[str, ...]] = []
     for number, line in enumerate(text.split("\n"), start=1):
@@ -145,28 +138,23 @@ def _row(line: str, inputs: Sequence[InputSpec], *, where: str) -> tuple[str, ..
     if len(words) != len(inputs):
         expected = " ".join(f"{spec.name}:PATH" for spec in inputs)
         raise BadInput(
-            english(
-                "{where} names {count} file(s), expected {count2}: {expected}.",
-                where=where,
-                count=len(words),
-                count2=len(inputs),
-                expected=expected,
-            ),
+            "{where} names {count} file(s), expected {count2}: {expected}.",
             fix=english("write one path per input, separated by blanks"),
+            where=where,
+            count=len(words),
+            count2=len(inputs),
+            expected=expected,
         )
     owners = [owner for owner, _ in named]
     if not any(owners):
         return tuple(words)
     missing = next((spec for spec in inputs if spec.name not in owners), None)
     if missing is not None:
-        raise BadInput(
-            english(
-                "{where} has no file for the input {name!r}: expected {describe}.",
-                where=where,
-                name=missing.name,
-                describe=missing.describe(),
-            ),
+        raise input_error(
+            missing,
+            "{where} has no file for the input {name!r}: expected {describe}.",
             fix=english("name every file or none: {name}:PATH", name=missing.name),
+            where=where,
         )
     files = dict(named)
     return tuple(files[spec.name] for spec in inputs)
@@ -186,15 +174,12 @@ def _check_exist(base: Path, files: Sequence[str], inputs: Sequence[InputSpec], 
         with reading(base / file, what=english("{where}: the file", where=where)):
             found = (base / file).is_file()
         if not found:
-            raise BadInput(
-                english(
-                    "{where}: {base} is not a file; the input {name!r} expects {describe}.",
-                    where=where,
-                    base=shown(base / file),
-                    name=spec.name,
-                    describe=spec.describe(),
-                ),
+            raise input_error(
+                spec,
+                "{where}: {base} is not a file; the input {name!r} expects {describe}.",
                 fix=english("write paths relative to the list file, without labels behind them"),
+                where=where,
+                base=shown(base / file),
             )
 
 
@@ -276,12 +261,9 @@ def _check_names(source: Mapping[str, Path], inputs: Sequence[InputSpec]) -> Non
             raise BadInput(english("The model has no input {name!r}.", name=name), fix=nearest(name, names))
     for spec in inputs:
         if spec.name not in source:
-            raise BadInput(
-                english(
-                    "There are no samples for the input {name!r}: expected {describe}.",
-                    name=spec.name,
-                    describe=spec.describe(),
-                ),
+            raise input_error(
+                spec,
+                "There are no samples for the input {name!r}: expected {describe}.",
                 fix=english("add --data {name}=PATH", name=spec.name),
             )
 
@@ -306,13 +288,11 @@ def _columns_of_file(path: Path, inputs: Sequence[InputSpec], *, wanted: SampleF
         names = ", ".join(repr(spec.name) for spec in inputs)
         named = " ".join(f"--data {spec.name}=PATH" for spec in inputs)
         raise BadInput(
-            english(
-                "{path} holds one array per sample, but the model has {count} inputs: {names}.",
-                path=shown(path),
-                count=len(inputs),
-                names=names,
-            ),
+            "{path} holds one array per sample, but the model has {count} inputs: {names}.",
             fix=english("give each input its own: {named}, or store all in one .npz", named=named),
+            path=shown(path),
+            count=len(inputs),
+            names=names,
         )
     return tuple(SampleColumn(spec, path.parent, (path.name,), (kind,), lone=True) for spec in inputs)
 
@@ -337,15 +317,12 @@ def _list_column(spec: InputSpec, path: Path, files: tuple[str, ...]) -> SampleC
 def _listed_column(spec: InputSpec, listing: Listing, *, wanted: SampleFormat) -> SampleColumn:
     if not listing.files:
         beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
-        raise BadInput(
-            english(
-                "{folder} holds no sample files{beside}, but the input {name!r} needs some: expected {describe}.",
-                folder=shown(listing.folder),
-                beside=beside,
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "{folder} holds no sample files{beside}, but the input {name!r} needs some: expected {describe}.",
             fix=english("put samples there: {known}", known=_KNOWN),
+            folder=shown(listing.folder),
+            beside=beside,
         )
     if wanted == "list":
         raise BadInput(
@@ -375,13 +352,11 @@ def _kind(file: str, *, wanted: SampleFormat, where: str) -> Kind:
     if kind is None:
         suffix = PurePosixPath(file).suffix
         raise BadInput(
-            english(
-                "{where} is of no known kind (suffix {suffix}); tried {known}.",
-                where=where,
-                suffix=shown(suffix) or english("missing"),
-                known=_KNOWN,
-            ),
+            "{where} is of no known kind (suffix {suffix}); tried {known}.",
             fix=english("remove it, or name its kind with --data-format (bin for bare values)"),
+            where=where,
+            suffix=shown(suffix) or english("missing"),
+            known=_KNOWN,
         )
     return kind
 
@@ -394,15 +369,13 @@ def _check_archives_only(listing: Listing, inputs: Sequence[InputSpec], *, wante
     names = FileNames()
     folders = ", ".join(f"{names.stem(spec.name)}/" for spec in inputs)
     raise BadInput(
-        english(
-            "{folder} is in no known layout for {count} inputs. Tried one folder or one .npy per "
-            "input ({folders}): they are not there; one .npz per sample: found {found}.",
-            folder=shown(listing.folder),
-            count=len(inputs),
-            folders=folders,
-            found=found,
-        ),
+        "{folder} is in no known layout for {count} inputs. Tried one folder or one .npy per "
+        "input ({folders}): they are not there; one .npz per sample: found {found}.",
         fix=" ".join(f"--data {spec.name}=PATH" for spec in inputs),
+        folder=shown(listing.folder),
+        count=len(inputs),
+        folders=folders,
+        found=found,
     )
 
 
@@ -428,11 +401,9 @@ def pair(columns: Sequence[SampleColumn]) -> Paired:
     if any(column.keyed for column in columns):
         said = ", ".join(f"{c.spec.name!r} is {'a folder' if c.keyed else 'a file'}" for c in columns)
         raise BadInput(
-            english(
-                "Samples in a folder pair by file name, samples in a file by order; they do not mix: {said}.",
-                said=said,
-            ),
+            "Samples in a folder pair by file name, samples in a file by order; they do not mix: {said}.",
             fix=english("give every input as a folder with the same file names, or every input as a file"),
+            said=said,
         )
     return _paired_by_order(columns)
 
@@ -472,14 +443,12 @@ def _paired_by_order(columns: Sequence[SampleColumn]) -> Paired:
     for column in columns:
         if len(column.files) != len(first.files):
             raise BadInput(
-                english(
-                    "The input {name!r} has {count} file(s), but {name2!r} has {count2}.",
-                    name=first.spec.name,
-                    count=len(first.files),
-                    name2=column.spec.name,
-                    count2=len(column.files),
-                ),
+                "The input {name!r} has {count} file(s), but {name2!r} has {count2}.",
                 fix=english("list the same number of files, in the same order, for every input"),
+                name=first.spec.name,
+                count=len(first.files),
+                name2=column.spec.name,
+                count2=len(column.files),
             )
     return Paired(tuple(columns), unique_names([PurePosixPath(file).stem for file in first.files], first.files))
 
@@ -494,14 +463,12 @@ def _by_key(column: SampleColumn) -> dict[str, str]:
         other = table.setdefault(_key(file), file)
         if other != file:
             raise BadInput(
-                english(
-                    "{base} and {base2} both stand for the sample {key!r} of the input {name!r}.",
-                    base=shown(column.base / other),
-                    base2=shown(column.base / file),
-                    key=shown(_key(file)),
-                    name=column.spec.name,
-                ),
+                "{base} and {base2} both stand for the sample {key!r} of the input {name!r}.",
                 fix=english("keep one of them"),
+                base=shown(column.base / other),
+                base2=shown(column.base / file),
+                key=shown(_key(file)),
+                name=column.spec.name,
             )
     return table
 
@@ -518,16 +485,14 @@ def _check_partners(
     suffix = PurePosixPath(lacking.files[0]).suffix
     more = english(" ({number} more like it)", number=len(lonely) - 1) if len(lonely) > 1 else ""
     raise BadInput(
-        english(
-            "{base} of the input {name!r} has no partner for the input {name2!r}: expected "
-            "{base2}{suffix} with {describe}, found nothing{more}.",
-            base=shown(owner.base / table[key]),
-            name=owner.spec.name,
-            name2=lacking.spec.name,
-            base2=shown(lacking.base / key),
-            suffix=suffix,
-            describe=lacking.spec.describe(),
-            more=more,
-        ),
+        "{base} of the input {name!r} has no partner for the input {name2!r}: expected "
+        "{base2}{suffix} with {describe}, found nothing{more}.",
         fix=english("add the missing file, or remove the one without partner"),
+        base=shown(owner.base / table[key]),
+        name=owner.spec.name,
+        name2=lacking.spec.name,
+        base2=shown(lacking.base / key),
+        suffix=suffix,
+        describe=lacking.spec.describe(),
+        more=more,
     )

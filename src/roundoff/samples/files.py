@@ -104,11 +104,9 @@ def _walk(folder: Path, prefix: str, *, seen: frozenset[tuple[int, int]]) -> Ite
                 yield name, not is_metadata(entry.name)
             else:
                 raise BadInput(
-                    english(
-                        "{folder} is neither a file nor a folder (a broken link?).",
-                        folder=shown(folder / entry.name),
-                    ),
+                    "{folder} is neither a file nor a folder (a broken link?).",
                     fix=english("remove it from the samples"),
+                    folder=shown(folder / entry.name),
                 )
 
 
@@ -264,13 +262,11 @@ class _UnpackJob:
 
     def _refused(self, entry: _ArchiveEntry, why: str) -> BadInput:
         return BadInput(
-            english(
-                "The archive {archive} is refused: {name!r:.100} {why}.",
-                archive=shown(self.archive),
-                name=entry.name,
-                why=why,
-            ),
+            "The archive {archive} is refused: {name!r:.100} {why}.",
             fix=_REPACK,
+            archive=shown(self.archive),
+            name=entry.name,
+            why=why,
         )
 
 
@@ -281,12 +277,10 @@ def _members(archive: Path) -> Iterator[_ArchiveEntry]:
         return _zip_members(archive)
     if start.startswith(_GZIP) or _is_tar(archive):
         return _tar_members(archive)
-    what = english(
-        "{archive} is no archive: it does not begin as a tar, tar.gz or zip does.", archive=shown(archive)
-    )
     raise BadInput(
-        what,
+        "{archive} is no archive: it does not begin as a tar, tar.gz or zip does.",
         fix=english("give one of {archive_suffixes}, or a folder", archive_suffixes=", ".join(ARCHIVE_SUFFIXES)),
+        archive=shown(archive),
     )
 
 

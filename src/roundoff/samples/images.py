@@ -16,7 +16,7 @@ from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.preprocessing.resize import Resampling, resized
-from roundoff.samples.arrays import input_dtype, mismatch
+from roundoff.samples.arrays import input_dtype, input_error, mismatch
 from roundoff.samples.options import ChannelValues, Filter, ImageOptions, Layout, Resize, Resizer
 
 if TYPE_CHECKING:
@@ -267,12 +267,9 @@ def plan_images(spec: InputSpec, options: ImageOptions) -> ImagePlan:
     dtype = input_dtype(spec)
     axes = (None,) * 4 if spec.shape is None else spec.shape
     if len(axes) not in (2, 3, 4) or dtype.kind not in "fiu":
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}, which is no picture.",
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, which is no picture.",
             fix=english("give the samples as .npy files"),
         )
     if len(axes) == 2:
@@ -293,12 +290,9 @@ def _guess_layout(spec: InputSpec, axes: tuple[int | str | None, ...]) -> Layout
         return "nchw" if first else "nhwc"
     if len(axes) == 3 and not isinstance(axes[0], int):
         return "nchw"  # [N, height, width]: one gray plane per sample
-    raise BadInput(
-        english(
-            "Which axis of the input {name!r} holds the channels is not clear: {describe}.",
-            name=spec.name,
-            describe=spec.describe(),
-        ),
+    raise input_error(
+        spec,
+        "Which axis of the input {name!r} holds the channels is not clear: {describe}.",
         fix=english("say it with --image-layout nchw or nhwc"),
     )
 
@@ -307,28 +301,21 @@ def _channel_count(spec: InputSpec, axis: int | str | None, options: ImageOption
     plane = options.color is None and spec.shape is not None and len(spec.shape) < 4
     count = axis if isinstance(axis, int) else 1 if plane or options.color == "gray" else 3
     if count not in _CHANNELS:
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}, with {count} channels; pictures have 1, 3 or 4.",
-                name=spec.name,
-                describe=spec.describe(),
-                count=count,
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, with {count} channels; pictures have 1, 3 or 4.",
             fix=english("choose another --image-layout, or give the samples as .npy files"),
+            count=count,
         )
     if options.color is not None and (options.color == "gray") != (count == 1):
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}, with {count} channel(s), which {color} "
-                "pictures do not have.",
-                name=spec.name,
-                describe=spec.describe(),
-                count=count,
-                color=options.color,
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, with {count} channel(s), which {color} pictures do not have.",
             fix=english(
                 "use --image-color {which}", which=english("gray") if count == 1 else english("rgb or bgr")
             ),
+            count=count,
+            color=options.color,
         )
     return count
 
@@ -337,27 +324,22 @@ def _check_numbers(spec: InputSpec, options: ImageOptions, *, channels: int) -> 
     for name, value in (("mean", options.mean), ("std", options.std)):
         if isinstance(value, tuple) and len(value) not in (1, channels):
             raise BadInput(
-                english(
-                    "The {name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
-                    name=name,
-                    count=len(value),
-                    name2=spec.name,
-                    channels=channels,
-                ),
+                "The {name} has {count} numbers, the input {name2!r} has {channels} channel(s).",
                 fix=english(
                     "give --{name} one number, or {channels} separated by commas", name=name, channels=channels
                 ),
+                name=name,
+                count=len(value),
+                name2=spec.name,
+                channels=channels,
             )
     if input_dtype(spec).kind == "f":
         return
     if options.scale is not None or options.std is not None or np.any(_vector(options.mean, 0.0) % 1):
-        raise BadInput(
-            english(
-                "The input {name!r} takes {describe}: whole pixel values, which a scale, a std or a "
-                "mean with fractions would break.",
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}: whole pixel values, which a scale, a std or a "
+            "mean with fractions would break.",
             fix=english("leave --scale and --std out; --mean 128 shifts pixels into int8"),
         )
 
@@ -367,25 +349,19 @@ def _check_size(spec: InputSpec, options: ImageOptions, *, fixed: Sizes) -> None
         return
     wanted = options.size or fixed
     if None in wanted:
-        raise BadInput(
-            english(
-                "The size to resize pictures to is not known: the input {name!r} takes {describe}.",
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "The size to resize pictures to is not known: the input {name!r} takes {describe}.",
             fix=english("give it as --image-size 224x224 (height x width)"),
         )
     pairs = [(got, want) for got, want in zip(wanted, fixed, strict=True) if got is not None and want is not None]
     if not all(got >= want if options.resize == "crop" else got == want for got, want in pairs):
-        raise BadInput(
-            english(
-                "Pictures resized to {wanted}x{wanted2} do not fit the input {name!r}: it takes {describe}.",
-                wanted=wanted[0],
-                wanted2=wanted[1],
-                name=spec.name,
-                describe=spec.describe(),
-            ),
+        raise input_error(
+            spec,
+            "Pictures resized to {wanted}x{wanted2} do not fit the input {name!r}: it takes {describe}.",
             fix=english("leave --image-size out to use the input's own size"),
+            wanted=wanted[0],
+            wanted2=wanted[1],
         )
 
 

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy
 from roundoff.core.files import read_small, reading
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_csv
@@ -66,9 +66,7 @@ def load_labels(path: Path | str, names: Sequence[str]) -> Array:
         return _stored_labels(path)
     heading, rows = _table(path)
     if not rows:
-        raise BadInput(
-            english("{path} holds no labels.", path=path), fix=english("write one class number per line")
-        )
+        raise BadInput("{path} holds no labels.", fix=english("write one class number per line"), path=path)
     widths = {len(row) for row in rows} | ({len(heading)} if heading else set())
     if len(widths) > 1:
         what = english(
@@ -98,15 +96,12 @@ def labels_counted(path: Path) -> int | None:
 def _stored_labels(path: Path) -> Array:
     with reading(path, what=english("The labels")):
         try:
-            header = read_header(path)
+            found = map_npy(path)
         except Unreadable as error:
             raise BadInput(
                 english("{path} cannot be read as a .npy file: {error}.", path=path, error=error.problem),
                 fix=english("save it with numpy.save"),
             ) from error
-        found = map_array(
-            path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
     if found.dtype.kind not in "iu":
         what = english(
             "{path} holds {dtype} of shape {shape}; labels are whole numbers.",
@@ -118,8 +113,7 @@ def _stored_labels(path: Path) -> Array:
     wrong = found[(found < 0) | (found > _LAST_CLASS)]
     if wrong.size:
         raise BadInput(
-            english("{path} holds {flat}, which is not a class number.", path=path, flat=wrong.flat[0]),
-            fix=_FROM_ZERO,
+            "{path} holds {flat}, which is not a class number.", fix=_FROM_ZERO, path=path, flat=wrong.flat[0]
         )
     return found.reshape(-1).astype(np.int64)
 
@@ -186,15 +180,13 @@ def _by_name(labels: Iterable[tuple[str, str]], path: Path, names: Sequence[str]
                 ),
             )
         if len(classes) > 1:
-            what = english(
+            raise BadInput(
                 "{path} has {count} labels for sample {name!r}: {classes}.",
+                fix=english("remove all but the right one, or name the samples with their folders"),
                 path=path,
                 count=len(classes),
                 name=name,
                 classes=", ".join(sorted(classes)[:3]),
-            )
-            raise BadInput(
-                what, fix=english("remove all but the right one, or name the samples with their folders")
             )
         found.append(_class_number(classes.pop(), path))
     return np.array(found, dtype=np.int64)
@@ -216,9 +208,7 @@ def _same_file(written: str, name: str) -> bool:
 
 def _class_number(text: str, path: Path) -> int:
     if not _is_whole(text) or not 0 <= int(text) <= _LAST_CLASS:
-        raise BadInput(
-            english("{path} holds {text!r}, which is not a class number.", path=path, text=text), fix=_FROM_ZERO
-        )
+        raise BadInput("{path} holds {text!r}, which is not a class number.", fix=_FROM_ZERO, path=path, text=text)
     return int(text)
 
 

@@ -117,12 +117,10 @@ class ImageOptions:
                 )
             if name != "mean" and 0 in values:
                 raise BadInput(
-                    english(
-                        "The {name} {value} contains zero, which leaves nothing of a picture.",
-                        name=name,
-                        value=value,
-                    ),
+                    "The {name} {value} contains zero, which leaves nothing of a picture.",
                     fix=english("give --{name} numbers other than 0, or leave it out", name=name),
+                    name=name,
+                    value=value,
                 )
 
 
@@ -161,6 +159,4 @@ class SampleOptions:
 
 def _check_choice(what: str, value: str | None, choices: tuple[str, ...]) -> None:
     if value is not None and value not in choices:
-        raise BadInput(
-            english("There is no {what} {value!r}.", what=what, value=value), fix=nearest(value, choices)
-        )
+        raise BadInput("There is no {what} {value!r}.", fix=nearest(value, choices), what=what, value=value)

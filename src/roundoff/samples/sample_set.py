@@ -129,22 +129,18 @@ def _check_raw(columns: Sequence[SampleColumn], options: SampleOptions) -> None:
     flags = " and ".join(given)
     if not raw:
         raise BadInput(
-            english(
-                "{flags} cannot apply: the samples are {kinds_found}, not raw files.",
-                flags=flags,
-                kinds_found=_kinds_found(columns),
-            ),
+            "{flags} cannot apply: the samples are {kinds_found}, not raw files.",
             fix=english("leave {flags} out", flags=flags),
+            flags=flags,
+            kinds_found=_kinds_found(columns),
         )
     raise BadInput(
-        english(
-            "{flags} can describe one input, but several are read from raw files: {raw}.",
-            flags=flags,
-            raw=", ".join(map(repr, raw)),
-        ),
+        "{flags} can describe one input, but several are read from raw files: {raw}.",
         fix=english(
             "leave {flags} out when the model fixes all shapes, otherwise save the samples as .npy", flags=flags
         ),
+        flags=flags,
+        raw=", ".join(map(repr, raw)),
     )
 
 
@@ -153,12 +149,10 @@ def _check_image(columns: Sequence[SampleColumn], options: SampleOptions) -> Non
         return
     flags = " and ".join(IMAGE_FLAGS[name] for name in options.image.given()) or english("options for pictures")
     raise BadInput(
-        english(
-            "{flags} cannot apply: the samples are {kinds_found}, not pictures; their values are fed as they are.",
-            flags=flags,
-            kinds_found=_kinds_found(columns),
-        ),
+        "{flags} cannot apply: the samples are {kinds_found}, not pictures; their values are fed as they are.",
         fix=english("leave {flags} out, or give the pictures themselves", flags=flags),
+        flags=flags,
+        kinds_found=_kinds_found(columns),
     )
 
 
@@ -209,27 +203,23 @@ def count_samples(paired: Paired, readers: Sequence[SampleReader], *, limit: int
             stack = count.denominator
         elif count.denominator != stack:
             raise BadInput(
-                english(
-                    "{file} holds {held}, but {file2} holds {held2}.",
-                    file=_file(readers, index),
-                    held=_held(count),
-                    file2=_file(readers, 0),
-                    held2=_held(Fraction(1, stack)),
-                ),
+                "{file} holds {held}, but {file2} holds {held2}.",
                 fix=english("store one row per file or whole batches, not both"),
+                file=_file(readers, index),
+                held=_held(count),
+                file2=_file(readers, 0),
+                held2=_held(Fraction(1, stack)),
             )
         starts.append(starts[-1] + count.numerator)
     if stack > 1 and starts[-1] % stack:
         raise BadInput(
-            english(
-                "The model takes batches of {stack}, but there are {starts} files of one row, which "
-                "is no multiple of {stack}.",
-                stack=stack,
-                starts=starts[-1],
-            ),
+            "The model takes batches of {stack}, but there are {starts} files of one row, which "
+            "is no multiple of {stack}.",
             fix=english("add or remove files, or use --samples {number}", number=starts[-1] // stack)
             if starts[-1] > stack
             else english("give at least {stack} files", stack=stack),
+            stack=stack,
+            starts=starts[-1],
         )
     return Grouping(starts, stack)
 

@@ -23,7 +23,7 @@ from roundoff.core.names import names_by_stem, shown
 from roundoff.core.tensors import Array, DType, InputSpec, is_extended, parse_dtype
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.samples.arrays import StoredArray, input_dtype
+from roundoff.samples.arrays import StoredArray, input_dtype, input_error
 from roundoff.samples.options import SampleOptions
 
 
@@ -81,20 +81,17 @@ def open_raw(path: Path, spec: InputSpec, options: SampleOptions) -> StoredArray
     one = dtype.itemsize * math.prod(shape)
     if held == 0 or one == 0 or held % one:
         unit = "sample" if fixed else "row"
-        raise BadInput(
-            english(
-                "{where} does not fit the input {name!r}: expected {describe}, one {unit} of {name2} "
-                "{shape} takes {one} bytes, got a file of {held} bytes.",
-                where=where,
-                name=spec.name,
-                describe=spec.describe(),
-                unit=unit,
-                name2=dtype.name,
-                shape=list(shape),
-                one=one,
-                held=held,
-            ),
+        raise input_error(
+            spec,
+            "{where} does not fit the input {name!r}: expected {describe}, one {unit} of {name2} "
+            "{shape} takes {one} bytes, got a file of {held} bytes.",
             fix=english("give the right type and shape of one sample with --raw-dtype and --raw-shape"),
+            where=where,
+            unit=unit,
+            name2=dtype.name,
+            shape=list(shape),
+            one=one,
+            held=held,
         )
     count = held // one
     full = shape if fixed and count == 1 else (count, *shape)
@@ -144,14 +141,11 @@ def _raw_layout(spec: InputSpec, options: SampleOptions, *, where: str) -> tuple
             return dtype, sizes, True
         if len(sizes) == len(axes) - 1 and not isinstance(axes[0], int):
             return dtype, sizes, False
-    raise BadInput(
-        english(
-            "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
-            where=where,
-            name=spec.name,
-            describe=spec.describe(),
-        ),
+    raise input_error(
+        spec,
+        "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
         fix=english("give the shape of one sample, as in --raw-shape 1x3x224x224, or save the samples as .npy"),
+        where=where,
     )
 
 
@@ -262,32 +256,25 @@ def member_of(names: Sequence[str], spec: InputSpec, inputs: Sequence[InputSpec]
     found = owners[spec.name]
     # One member must not stand for two inputs whose names differ in odd characters only.
     if found is None or list(owners.values()).count(found) > 1:
-        raise BadInput(
-            english(
-                "{where} has no member of its own for the input {name!r}: expected {describe}, found "
-                "members {listed}.",
-                where=where,
-                name=spec.name,
-                describe=spec.describe(),
-                listed=listed,
-            ),
+        raise input_error(
+            spec,
+            "{where} has no member of its own for the input {name!r}: expected {describe}, found "
+            "members {listed}.",
             fix=_RESAVE,
+            where=where,
+            listed=listed,
         )
     if stems.count(found) > 1:
-        raise BadInput(
-            english("{where} holds the member {found!r} more than once.", where=where, found=found), fix=_RESAVE
-        )
+        raise BadInput("{where} holds the member {found!r} more than once.", fix=_RESAVE, where=where, found=found)
     taken = [f"{owner}{_SUFFIX}" for owner in owners.values()]
     extra = [name for name in names if name not in taken]
     if extra:
         expected = ", ".join(repr(one.name) for one in inputs)
         raise BadInput(
-            english(
-                "{where} has a member {suffix!r}, which is no input of the model ({expected}).",
-                where=where,
-                suffix=extra[0].removesuffix(_SUFFIX),
-                expected=expected,
-            ),
+            "{where} has a member {suffix!r}, which is no input of the model ({expected}).",
             fix=english("save an archive with the inputs alone"),
+            where=where,
+            suffix=extra[0].removesuffix(_SUFFIX),
+            expected=expected,
         )
     return found + _SUFFIX

@@ -13,8 +13,10 @@ from roundoff.messages.catalogue import (
     bilingual,
     commas,
     count_of,
+    current_language,
     few,
     in_all_languages,
+    named,
     plain,
     semicolons,
     translate,
@@ -89,7 +91,8 @@ def _first_screen(document: RunDocument, found: Tuning, headline: pages.Headline
     )
     if found.doubts or found.verdict not in ("met", "unproven"):
         return screen
-    return replace(screen, title=bilingual("search.hero_met", change=phrase_of(found.best.change)))
+    key = "hero_met_here" if found.verdict == "unproven" else "hero_met"
+    return replace(screen, title=bilingual(f"search.{key}", change=phrase_of(found.best.change)))
 
 
 def _asked_for(found: Tuning) -> Phrase:
@@ -178,15 +181,16 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     yield from _others(found)
     if found.verdict == "best_effort":
         yield translate("search.best_is"), shown(best.change)
-    elif _unsure(found):
+    elif _unsure(found) and not (found.holdout is not None and found.holdout.shown is False):
         text = translate("search.too_few", count=found.samples)
         yield translate("search.beware"), semicolons(text, "" if found.holdout else translate("search.hold_out"))
     wide = translate("search.wide", count=kept.wide_nodes) if kept.wide_nodes else ""
     nodes = commas(translate("search.nodes", count=kept.nodes, all=kept.all_nodes), wide)
     yield translate("search.quantized"), semicolons(nodes, _work(found))
-    if found.verdict != "nothing_to_do":
-        more = "" if found.added is None else shown(found.added)
-        yield translate("search.cost"), semicolons(translate("search.times", cost=f"{best.cost:.3g}"), more)
+    more, cost = "" if found.added is None else shown(found.added), f"{best.cost:.3g}"
+    # What costs nothing is not told.
+    if found.verdict != "nothing_to_do" and (more or cost != "1"):
+        yield translate("search.cost"), semicolons(translate("search.times", cost=cost), more)
     yield from _nodes(found)
     if found.minimal is not None:
         needed = translate("search.minimal") if found.minimal else translate("search.not_minimal")
@@ -240,9 +244,9 @@ def _work(found: Tuning) -> str:
     kept = found.remaining
     parts = []
     if kept.all_products:
-        parts.append(translate("search.products", share=share_text(kept.products / kept.all_products)))
+        parts.append(translate("search.products", share=share_text(kept.products / kept.all_products, 1)))
     if kept.float_bytes:
-        parts.append(translate("search.bytes", share=share_text(kept.weight_bytes / kept.float_bytes)))
+        parts.append(translate("search.bytes", share=share_text(kept.weight_bytes / kept.float_bytes, 1)))
     return commas(*parts)
 
 
@@ -262,7 +266,9 @@ def _effort(found: Tuning) -> str:
     ranked = translate("search.ranking", count=found.ranking_runs) if found.ranking_runs else ""
     tried = translate("search.trials", count=len(found.trials))
     runs = commas(translate("search.runs", count=found.sample_runs), ranked) if found.samples else ""
-    return semicolons(commas(found.strategy, tried, whole), runs)
+    name = named(f"search.strategy_{found.strategy}")
+    strategy = found.strategy if name is None else name.within(current_language())
+    return semicolons(commas(strategy, tried, whole), runs)
 
 
 def _name(found: Tuning) -> str:
@@ -279,7 +285,7 @@ def _metric_text(metric: str, value: float) -> str:
     if not math.isfinite(value):
         return "-"
     if metric in _SHARES:
-        return share_text(value)
+        return share_text(value, 1)
     return decibels_with_unit(value) if in_decibels(metric) else score_text(metric, value)
 
 

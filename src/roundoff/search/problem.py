@@ -210,6 +210,11 @@ class TuneProblem(Protocol):
         """What nodes can be raised to, the cheaper one first; ``float`` last where the target allows it."""
         ...
 
+    @property
+    def nodes(self) -> Sequence[str]:
+        """All nodes of the network by name."""
+        ...
+
     def free_options(self) -> tuple[FreeOption, ...]:
         """Options that cost nothing on the chip, in the order they should be tried."""
         ...
@@ -279,6 +284,7 @@ class ModelProblem:
         max_cost: What a model may cost; None for no limit.
 
     Attributes:
+        nodes: All nodes of the network by name.
         last_ranking: The ranking that was asked for last; empty when none was.
         unpromising: Changes that would have made outputs noisier, as messages.
         failed: Options of which not even a recipe could be made, and why.
@@ -305,6 +311,7 @@ class ModelProblem:
         self._whole = costs.cost(builder.plan(base))
         graph = builder.prepared.model.proto.graph
         leaving = set(outputs(builder.prepared.model))
+        self.nodes = tuple(node.name for node in graph.node)
         self._last = frozenset(node.name for node in graph.node if leaving & set(node.output))
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from roundoff.core.progress import SILENT
+from roundoff.core.quantizers import representable_range
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.error_profile import repaired_profile
@@ -45,6 +46,7 @@ _FOR_SEARCH = 0.85
 _EIGHT = 8
 # A search of fewer has tried nothing.
 _TRIALS = 2
+_SET_RANGE = "diagnosis.set_range"
 
 
 def _tell_nobody(text: Message) -> None:
@@ -92,7 +94,7 @@ def repair_diagnosis(
         fixed = _repaired(found, source, settings, search, judge=judge)
         fixed, unseen, rare = _with_margin_or_not(fixed, settings, judge)
         judged = judge_repair(fixed, source, settings, judge, unseen=unseen, rare=rare)
-        done = _diagnosed_again(judged, settings, judge)
+        done = _diagnosed_again(_with_written_ranges(judged), settings, judge)
         return _with_profile(done, found, source, settings)
     except Exception as error:  # noqa: BLE001 - what was diagnosed is worth telling all the same
         why = message("diagnosis.repair_failed", reason=reason(error))
@@ -174,6 +176,24 @@ def _widened(fixed: Fixed, margins: RangeMargins, *, samples: int) -> Fixed:
     what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=samples)
     steps = (*fixed.repair.steps, RepairStep(title, "free", 0, what, kept=True))
     return replace(fixed, quantized=quantized, repair=replace(fixed.repair, steps=steps))
+
+
+def _with_written_ranges(fixed: Fixed) -> Fixed:
+    """The repair, whose steps name the ranges it ends with: findings are of fewer samples, and have no margin."""
+    ends = {
+        each.tensor: tuple(map(float, representable_range(each.params, each.spec)))
+        for each in reversed(fixed.quantized.quantizers)
+        if each.params.scale.size == 1
+    }
+
+    def told(step: RepairStep) -> RepairStep:
+        tensor = dict(step.title.arguments).get("tensor")
+        if not step.kept or step.title.key != _SET_RANGE or not isinstance(tensor, str) or tensor not in ends:
+            return step
+        low, high = ends[tensor]
+        return replace(step, title=message(_SET_RANGE, tensor=tensor, low=low, high=high))
+
+    return replace(fixed, repair=replace(fixed.repair, steps=tuple(map(told, fixed.repair.steps))))
 
 
 def _worse(ours: SampleScores, theirs: SampleScores, judge: RepairJudge) -> bool:

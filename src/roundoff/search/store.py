@@ -32,6 +32,7 @@ from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
+from roundoff.messages.catalogue import named
 from roundoff.messages.message import Message, english, joined, message, verbatim
 from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
@@ -221,7 +222,8 @@ def _parts(recipe: Recipe, base: Recipe) -> Iterator[Message]:
     for step in (*recipe.transforms, *recipe.corrections):
         # The room for a bias correction is no change of its own.
         if step not in (*base.transforms, *base.corrections) and step.name != "explicit_bias":
-            yield verbatim(step.name.replace("_", " "))
+            known = named(f"search.step_{step.name}") is not None
+            yield message(f"search.step_{step.name}") if known else verbatim(step.name.replace("_", " "))
     # Tensors follow the nodes that read them.
     added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
     for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from roundoff.core.files import is_caffe, model_files, reading
+from roundoff.core.files import is_caffe, is_there, model_files, reading
 from roundoff.messages.message import english
 
 _LISTS = (".txt", ".lst", ".list")
@@ -56,7 +56,8 @@ class ContentHashes:
             yield "", path
             state = _state(path)
             if state not in self._beside:
-                self._beside[state] = tuple(sorted({file for _, file in beside(path) if file.is_file()}))
+                there = {file for _, file in beside(path) if is_there(file, file=True)}
+                self._beside[state] = tuple(sorted(there))
             yield from ((file.name, file) for file in self._beside[state])
 
     def _file(self, path: Path) -> str:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from roundoff import __version__
+from roundoff.core.files import is_there
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
@@ -404,7 +405,7 @@ class _SuiteReader:
             return [_number(each) for each in value] if isinstance(value, list) else _number(value)
         if key == "target" and isinstance(value, str) and value.endswith(".toml"):
             return str(self._path(value))
-        if key not in _FILES or (key == "evaluator" and not (self._file.parent / str(value)).exists()):
+        if key not in _FILES or (key == "evaluator" and not is_there(self._file.parent / str(value))):
             return value
         if isinstance(value, dict):
             return {name: self._path(each) for name, each in value.items()}
@@ -418,7 +419,7 @@ class _SuiteReader:
         if is_url(text):
             return text
         path = self._file.parent / text
-        if not path.exists() and "," not in path.name:
+        if not is_there(path) and "," not in path.name:
             what = english("{file} names {text}, which does not exist.", file=self._file, text=text)
             raise BadInput(what, fix=english("paths begin at the folder of the suite's file"))
         return str(path)
@@ -440,10 +441,10 @@ class _SuiteReader:
                 self._digests[path] = self._fetched.digest(path)
             return self._digests[path]
         # Else it is the name of an evaluator that ships.
-        return self._hashes.of(Path(path)) if Path(path).exists() or "," in path else path
+        return self._hashes.of(Path(path)) if is_there(Path(path)) or "," in path else path
 
     def _mark(self, path: str) -> str:
-        there = not is_url(path) and (Path(path).exists() or "," in path)
+        there = not is_url(path) and (is_there(Path(path)) or "," in path)
         return self._hashes.mark(Path(path)) if there else ""
 
     def _shown(self, path: str) -> str:

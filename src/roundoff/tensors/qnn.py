@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.array_files import Unreadable, map_array, stat_file
-from roundoff.core.files import read_small
+from roundoff.core.files import is_there, read_small
 from roundoff.core.names import natural_key, shown
 from roundoff.core.tensors import Array, TensorInfo, TensorSource, parse_dtype
 from roundoff.core.untrusted import read_json
@@ -79,7 +79,7 @@ def open(  # noqa: A001 - every format has an `open`
         stored += [
             TensorFile(name, sample, shown(file), functools.partial(described.probe, name, file))
             for name, file in fed.get(number, {}).items()
-            if name not in names and file.is_file()
+            if name not in names and is_there(file, file=True)
         ]
         stored += dumped
     order = {name: at for at, name in enumerate(described.names)}
@@ -106,7 +106,9 @@ def _remarks(folder: Path, described: "_Described") -> Iterator[Message]:
             codes, values = (described.probe(name, each, native=each == path).load() for each in (path, beside))
         except (Unreadable, OSError):
             continue
-        if codes.shape != values.shape or float(np.abs(codes - values).max(initial=0.0)) > scale[0]:
+        with np.errstate(all="ignore"):  # what is not finite differs
+            close = codes.shape == values.shape and bool((np.abs(codes - values) <= scale[0]).all())
+        if not close:
             yield message("tensors.qnn_codes", where=folder.name, name=name)
 
 

@@ -15,14 +15,13 @@ import numpy as np
 from roundoff.core.array_files import Unreadable
 from roundoff.core.files import read_small
 from roundoff.core.names import natural_key, shown
-from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import Message, english, message
 from roundoff.tensors import npy
 from roundoff.tensors.folders import CERTAIN, suffix_of, walk_files, without_suffix
 from roundoff.tensors.sources import ANY_RUN, NAME_LIST, RunSelection
-from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, ToolWeights, resolve_content
+from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, resolve_content
 
 ANALYSIS = "error_analysis.txt"
 _ROLES = {
@@ -34,8 +33,7 @@ _ROLES = {
 _JUDGED = ("runtime", "simulator", "golden")
 _SCALES = ".quantization.cfg"
 _GOLDEN = "golden"
-_WEIGHTS = ToolWeights(QuantSpec(bits=8, signed=True, symmetric=False, axis=0))
-"""Measured on its simulator: the range of each channel, with zero in it."""
+_TARGET = "rknn"
 _RUNGS = ("golden", "simulator", "runtime")
 
 
@@ -78,7 +76,7 @@ def open(  # noqa: A001 - every format has an `open`
         },
         runs=(chosen, *(role for role in known if role != chosen)) if len(known) > 1 else (),
         scales=_scales(path),
-        weights=_WEIGHTS,
+        target=_TARGET,
         rungs={name: functools.partial(open, path, run=RunSelection(name)) for name in _RUNGS if name in known},
         remarks=lambda: [remark for each in snapshots for remark in each.remarks()],
     )
@@ -124,13 +122,21 @@ class _Snapshot:
         files = _files(folder)
         listed = _layers(self.folder / NAME_LIST)
         firsts = {layer: layer for layer, file in listed.items() if file in files and _original(layer)[0] == layer}
+        operations = dict(_operations(self.folder / ANALYSIS))
         for layer, file in listed.items():
             path = files.pop(file, None)
             if path is not None:
                 place = TensorFile(layer, self.sample, shown(path), _probe_of(path))
                 stem, operation = _original(layer)
                 first = firsts.setdefault(stem, layer)
-                if first != layer:
+                part = _PART.match(layer)
+                if part and part["name"] in listed:
+                    # A step of the tool's own; of no tensor of the model, unless one is called so.
+                    place = replace(place, copy_of=part["name"], op_type="Conv")
+                elif first != layer and operations.get(layer, "") not in _MOVING:
+                    # Another operation, which is called after what it reads.
+                    place = replace(place, op_type=operations[layer])
+                elif first != layer:
                     place = replace(place, copy_of=first)
                 elif stem != layer:
                     place = replace(place, origin=stem, op_type=operation)
@@ -173,6 +179,8 @@ def _original(layer: str) -> tuple[str, str]:
     return (layer, "") if product and _MOVES.search(name) else (name, "MatMul" * product)
 
 
+_PART = re.compile(r"^(?P<name>.+)_conv$")
+"""Of a convolution that the tool splits, the part that reads a layer: it is called after that."""
 _MOVES = re.compile(r"(?:-rs|_rs|_tp|_sw|#\d+)$")
 _DEVIATES = 2e-3
 """The tool writes five decimals of cosines that it takes in float32; files of other runs differ by far more."""
@@ -235,6 +243,17 @@ def _layers(path: Path) -> dict[str, str]:
     return found
 
 
+_MOVING = ("", "Reshape", "Transpose", "exDataConvert")
+"""Operations of the tool that leave values as they are; and where it says nothing."""
+_OPERATION = re.compile(r"^\[(\w+)\]\s+(\S+)")
+
+
+def _operations(path: Path) -> Iterator[tuple[str, str]]:
+    """Layers, and what computes them as the tool calls it."""
+    if path.is_file():
+        yield from ((row[2], row[1]) for line in _lines(path) if (row := _OPERATION.match(line)))
+
+
 _ROW = re.compile(r"^\[(\w+)\]\s+(\S.*?)\s+(-?\d\.\d+)\s*\|\s*\S+")
 
 
@@ -266,7 +285,8 @@ def _missing() -> Content:
 def _probe_text(path: Path) -> Content:
     """Values as text, one on each line; their shape is not said."""
     try:
-        values = np.array(path.read_text("ascii").split(), np.float32)
+        with np.errstate(over="ignore"):  # what is beyond float32 is infinite
+            values = np.array(path.read_text("ascii").split(), np.float32)
     except (ValueError, UnicodeDecodeError) as error:
         raise Unreadable(english("is no list of numbers")) from error
     if not values.size:

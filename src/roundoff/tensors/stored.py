@@ -8,7 +8,6 @@ import numpy as np
 
 from roundoff.core.array_files import Unreadable
 from roundoff.core.names import shown
-from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array, DType, TensorInfo, TensorSource, as_values, is_extended, parse_dtype
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import Message, english
@@ -91,19 +90,6 @@ class ToolScale:
         return max(abs(self.low), abs(self.high))
 
 
-@dataclass(frozen=True, slots=True)
-class ToolWeights:
-    """How a tool codes weights, which its dumps do not hold.
-
-    Attributes:
-        spec: The codes; each channel of the result has its own scale.
-        whole: Operations whose weights have one scale.
-    """
-
-    spec: QuantSpec
-    whole: frozenset[str] = frozenset()
-
-
 class StoredSource:
     """A `TensorSource` over stored tensors; keeps no file open and no values in memory.
 
@@ -115,7 +101,7 @@ class StoredSource:
         broken: Samples of which nothing can be read, with the reason.
         runs: Where there are several runs: the one these tensors are of, then the others.
         scales: How the tool codes them, where its files say so.
-        weights: How it codes weights, where that is known.
+        target: The target that says how the tool quantizes and computes, where there is one.
         remarks: What the tool's own files say against each other; asked for when it is told.
         statistics: Whether a tensor stands for its largest, smallest and mean value and its norm.
         rungs: Opens each of the tool's runs of the same samples, its own float run first, the chip's last.
@@ -131,7 +117,7 @@ class StoredSource:
         broken: Mapping[str, str] | None = None,
         runs: Sequence[str] = (),
         scales: Mapping[str, ToolScale] | None = None,
-        weights: ToolWeights | None = None,
+        target: str = "",
         remarks: Callable[[], Sequence[Message]] | None = None,
         statistics: bool = False,
         rungs: Mapping[str, Callable[[], TensorSource]] | None = None,
@@ -139,7 +125,7 @@ class StoredSource:
         self._label = label
         self.runs = tuple(runs)
         self.scales = {shown(name): scale for name, scale in (scales or {}).items()}
-        self.weights = weights
+        self.target = target
         self.remarks, self.statistics, self.rungs = remarks, statistics, rungs or {}
         self._ordered = ordered
         self._broken = dict(broken or {})
@@ -230,9 +216,9 @@ def scales_of(source: TensorSource) -> Mapping[str, ToolScale]:
     return cast("Mapping[str, ToolScale]", _told(source, "scales", {}))
 
 
-def weights_of(source: TensorSource) -> ToolWeights | None:
-    """How the tool that wrote a source codes weights; None where that is not known."""
-    return cast("ToolWeights | None", _told(source, "weights", None))
+def target_of(source: TensorSource) -> str:
+    """The target that says how the tool that wrote a source quantizes; empty where there is none."""
+    return str(_told(source, "target", ""))
 
 
 def remarks_of(source: TensorSource) -> tuple[Message, ...]:

@@ -16,7 +16,6 @@ import numpy as np
 from roundoff.core.array_files import Unreadable, list_members
 from roundoff.core.files import read_small
 from roundoff.core.names import natural_key, shown
-from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import Message, english, message
@@ -24,16 +23,12 @@ from roundoff.tensors import npy
 from roundoff.tensors.folders import CERTAIN, TensorPlace, files_with, unreadable_unit
 from roundoff.tensors.manifest import find_manifest
 from roundoff.tensors.sources import ANY_RUN, RunSelection
-from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale, ToolWeights
+from roundoff.tensors.stored import Content, StoredSource, TensorFile, ToolScale
 
 _ARCHIVES = (".npz",)
 _JUDGED = ("tpu", "model", "top")
 _GOLDEN = "top"
-_WEIGHTS = ToolWeights(
-    QuantSpec(bits=8, signed=True, symmetric=True, axis=0, narrow=True, rounding="half_away"),
-    whole=frozenset({"Gemm", "MatMul"}),
-)
-"""Measured on its interpreter: the largest magnitude of each channel over 127."""
+_TARGET = "sophgo-bm1684x"
 _RUNGS = ("top", "tpu", "model")
 _FILE = re.compile(
     r"^(?P<stem>.*?)(?:_(?P<chip>(?:bm|cv|sg|mars|athena)\w*?)_(?P<mode>\w+?))?"
@@ -83,7 +78,7 @@ def open(  # noqa: A001 - every format has an `open`
             label=shown(path),
             ordered=True,
             scales=_scales(path.parent, path.parent.parent),
-            weights=_WEIGHTS,
+            target=_TARGET,
         )
     archives = list(_archives(path))
     known = [name for name in _JUDGED if any(each.run == name for each in archives)]
@@ -106,7 +101,7 @@ def open(  # noqa: A001 - every format has an `open`
         ordered=True,
         runs=(chosen, *(name for name in known if name != chosen)) if len(known) > 1 else (),
         scales=_scales(path / homes[0], path, path.parent),
-        weights=_WEIGHTS,
+        target=_TARGET,
         rungs={name: functools.partial(open, path, run=RunSelection(name)) for name in _RUNGS if name in known},
         remarks=lambda: list(_remarks(path)),
     )
@@ -193,6 +188,10 @@ def _without_type(name: str) -> str:
 
 def _cast_from(name: str, names: set[str]) -> str:
     """The tensor that a cast reads, whose name stands in front of that of its reader; empty where it is none."""
+    if "_to_" in name:
+        # Codes brought to the scale of what joins them: called after both.
+        ends = (name[:at] for at in range(len(name)) if name.startswith("_to_", at))
+        return next((end for end in ends if end in names and name[len(end) + 4 :] in names), "")
     bare = _without_type(name)
     if bare == name:
         return ""
@@ -213,9 +212,8 @@ def _scales(*folders: Path) -> dict[str, ToolScale]:
     }
 
 
-_RESULT = re.compile(
-    r"-> \(?tensor<[\dx]*!quant\.uniform<([iu])(\d+):\w+, ([-+.eE\d]+)(?::(-?\d+))?>>.* loc\((#loc\d+)\)"
-)
+_RESULT = re.compile(r"-> \(?tensor<[\dx]*!quant\.uniform<([iu])(\d{1,2}):\w+, ([-+.eE\d]+)(?::(-?\d{1,10}))?>>")
+_PLACE = re.compile(r" loc\((#loc\d+)\)")
 _LOCATION = re.compile(r'^(#loc\d+) = loc\("(.*)"\)$')
 
 
@@ -224,13 +222,17 @@ def read_lowered(path: Path) -> dict[str, ToolScale]:
     places: dict[str, tuple[str, str, str, str | None]] = {}
     names: dict[str, str] = {}
     for line in read_small(path, what=english("The graph")).decode("utf-8", "replace").splitlines():
-        if result := _RESULT.search(line):
-            places[result[5]] = result[1], result[2], result[3], result[4]
+        result = _RESULT.search(line)
+        if result and (at := _PLACE.findall(line, result.end())):
+            places[at[-1]] = result[1], result[2], result[3], result[4]
         elif location := _LOCATION.match(line):
             names[location[1]] = location[2]
     found: dict[str, ToolScale] = {}
     for place, (sign, width, text, offset) in places.items():
-        scale, bits, zero = float(text), int(width[:3]), int(offset or 0)
+        try:
+            scale, bits, zero = float(text), int(width), int(offset or 0)
+        except ValueError:
+            continue
         if place in names and 0 < scale < np.inf and bits in (4, 8, 16):
             first = -(1 << (bits - 1)) if sign == "i" else 0
             last = first + (1 << bits) - 1

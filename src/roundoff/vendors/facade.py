@@ -1,17 +1,19 @@
-"""What the vendors' functions share: their kinds of errors, their loggers, and who is told of progress."""
+"""What the vendors' functions share: kinds of errors, checks of arguments, loggers, who is told of progress."""
 
 import contextlib
 import functools
 import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from roundoff.core.files import writing
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput, ModelFailed
+from roundoff.messages.message import english
 
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
@@ -48,6 +50,105 @@ def in_vendors_terms(function: Callable[_Given, _Result]) -> Callable[_Given, _R
             raise NetworkFailed(error.what, fix=error.fix) from error
 
     return call
+
+
+# Arguments of the functions, checked for what they are.
+
+
+def a_path(name: str, given: Any) -> Path:
+    """An argument that is a path.
+
+    Raises:
+        WrongType: It is something else.
+    """
+    if not isinstance(given, str | os.PathLike):
+        raise WrongType(
+            english("{name} is {given!r}, not the path of a file.", name=name, given=given),
+            fix=english("write {name}='...'", name=name),
+        )
+    return Path(given)
+
+
+def a_flag(name: str, given: Any) -> bool:
+    """An argument that is True or False.
+
+    Raises:
+        WrongType: It is something else.
+    """
+    if not isinstance(given, bool):
+        raise WrongType(
+            english("{name} is {given!r}, neither True nor False.", name=name, given=given),
+            fix=english("write {name}=True or {name}=False", name=name),
+        )
+    return given
+
+
+def a_positive(name: str, given: Any) -> int:
+    """An argument that is a whole number above zero.
+
+    Raises:
+        WrongType: It is something else.
+        WrongValue: It is not above zero.
+    """
+    if isinstance(given, bool) or not isinstance(given, int):
+        raise WrongType(
+            english("{name} is {given!r}, not a whole number.", name=name, given=given),
+            fix=english("write {name}=1 or more", name=name),
+        )
+    if given < 1:
+        raise WrongValue(
+            english("{name} is {given}.", name=name, given=given), fix=english("write {name}=1 or more", name=name)
+        )
+    return given
+
+
+def layer_names(name: str, given: Any) -> tuple[str, ...]:
+    """An argument that is a list of names; None stands for none.
+
+    Raises:
+        WrongType: It is something else.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str) or not isinstance(given, Sequence) or not all(isinstance(n, str) for n in given):
+        raise WrongType(
+            english("{name} is {given!r}, not a list of names.", name=name, given=given),
+            fix=english("write {name}=['conv1', ...]", name=name),
+        )
+    return tuple(given)
+
+
+def keep_apart(written: Iterable[Path], read: Iterable[Path] = ()) -> None:
+    """Refuse to write to a file that is read, or two things to one file.
+
+    Args:
+        written: The files that are going to be written.
+        read: Those of the user's that are read.
+
+    Raises:
+        WrongValue: Two of them are the same file, whatever links lead to it.
+    """
+    files = list(written)
+    for at, path in enumerate(files):
+        if any(_same(path, other) for other in read):
+            raise WrongValue(
+                english("{path} is read, and would be replaced.", path=path),
+                fix=english("choose another path for what is written"),
+            )
+        if any(_same(path, other) for other in files[:at]):
+            raise WrongValue(
+                english("Two things would be written to {path}.", path=path),
+                fix=english("choose another path for one of them"),
+            )
+
+
+def _same(left: Path, right: Path) -> bool:
+    if os.path.realpath(left) == os.path.realpath(right):
+        return True
+    try:
+        return left.samefile(right)
+    except OSError:
+        return False
 
 
 AMCT_LOGGER = logging.getLogger("roundoff.vendors.amct")

@@ -48,11 +48,28 @@ def nbits(bits: int, inner: int, *, zeros: bool = False) -> Model:
     return _model([node], constants, inner, domains={"com.microsoft": 1})
 
 
-def blocked(axis: int, *, zeros: bool = False) -> Model:
+def signed(model: Model) -> Model:
+    """With scales below zero, as onnxruntime has them where the largest value of a block is positive, and zero."""
+    [held] = [each for each in model.proto.graph.initializer if each.name == "scales"]
+    scales = numpy_helper.to_array(held).copy()
+    scales.reshape(-1)[::3] *= -1
+    scales.reshape(-1)[4::7] = 0
+    held.CopyFrom(numpy_helper.from_array(scales, "scales"))
+    return model
+
+
+def narrow(model: Model) -> Model:
+    """With signed codes of 4 bits."""
+    [held] = [each for each in model.proto.graph.initializer if each.name == "codes"]
+    codes = numpy_helper.to_array(held) // 16
+    held.CopyFrom(helper.make_tensor("codes", TensorProto.INT4, codes.shape, codes.ravel()))
+    return model
+
+
+def blocked(axis: int, *, zeros: bool = False, inner: int = 3 * BLOCK) -> Model:
     """A DequantizeLinear with blocks along an axis, and the product that reads it."""
-    inner = 3 * BLOCK
     shape = (inner, OUTER) if axis == 0 else (OUTER, inner)
-    scales = [size // BLOCK if at == axis else size for at, size in enumerate(shape)]
+    scales = [-(-size // BLOCK) if at == axis else size for at, size in enumerate(shape)]
     constants: dict[str, Array] = {
         "codes": RNG.integers(-128, 128, size=shape, dtype=np.int8),
         "scales": RNG.uniform(0.01, 0.1, size=scales).astype(np.float32),
@@ -82,6 +99,12 @@ MODELS = {
     "last block not full": lambda: nbits(4, 3 * BLOCK - 4),
     "blocks of rows": lambda: blocked(0),
     "blocks of columns": lambda: blocked(1, zeros=True),
+    "4 bits, scales below zero": lambda: signed(nbits(4, 3 * BLOCK)),
+    "4 bits, zero points, scales below zero": lambda: signed(nbits(4, 3 * BLOCK - 3, zeros=True)),
+    "8 bits, scales below zero": lambda: signed(nbits(8, 3 * BLOCK)),
+    "signed codes of 4 bits": lambda: narrow(blocked(0)),
+    "signed codes of 4 bits, scales below zero": lambda: signed(narrow(blocked(0))),
+    "blocks longer than the weight": lambda: blocked(0, inner=BLOCK - 3),
 }
 
 

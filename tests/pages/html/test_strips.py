@@ -29,8 +29,8 @@ def test_the_bar_shows_shares_of_all() -> None:
     assert re.findall(r'<rect class="(good|bad|open)" x="([\d.]+)%" width="([\d.]+)%"', html) == [
         ("good", "0", "37.50"),
         ("bad", "37.50", "12.50"),
-        ("open", "50", "50"),
     ]
+    assert '<line class="open" x1="50%" x2="100%"' in html  # hatched, as all that was not judged
     assert 'aria-label="6 agree; 2 differ; 8 not judged"' in html
     assert '<rect class="between" x="12.50%" width="25%"' in html
     assert html.count("▲") == 1

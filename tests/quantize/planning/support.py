@@ -67,6 +67,15 @@ def planned(network: Any, folder: Path, target: str | Target, *rules: str, **opt
     return Planned(plan, model)
 
 
+SHARING = """
+extends = "generic-int8"
+description = "Signed, and Concat shares one scale."
+default_activation = "s8"
+shared_scale = ["Concat"]
+"""
+"""A chip whose joined tensors have one scale."""
+
+
 def target_like(folder: Path, text: str) -> Target:
     """A target that extends a shipped one."""
     path = folder / "target.toml"

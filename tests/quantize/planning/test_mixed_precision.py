@@ -13,7 +13,7 @@ from roundoff.quantize.targets.files import load_target
 from tests import models
 from tests.models import loaded, value, weight, wrapped
 from tests.quantize.planning.networks import NETWORKS
-from tests.quantize.planning.support import english, planned, target_like
+from tests.quantize.planning.support import SHARING, english, planned, target_like
 
 
 def chain(length: int = 3) -> object:
@@ -272,7 +272,7 @@ def test_live_operands_stay_signed(tmp_path: Path) -> None:
 
 
 def test_a_shared_scale_takes_the_strongest_wish(tmp_path: Path) -> None:
-    plan = planned(NETWORKS["detector_head"](), tmp_path, "rknn-like", "boxes=s16")
+    plan = planned(NETWORKS["detector_head"](), tmp_path, target_like(tmp_path, SHARING), "boxes=s16")
     tied = {each.spec.dtype for each in plan.plan.quantizers if each.group == "boxes"}
     assert tied == {"s16"}
     assert plan.precision("join") == ("s16", "", "s16")

@@ -9,7 +9,7 @@ from roundoff.core.quantizers import Consumer
 from tests import models
 from tests.models import value, weight, wrapped
 from tests.quantize.planning.networks import NETWORKS, scalar
-from tests.quantize.planning.support import planned, target_like
+from tests.quantize.planning.support import SHARING, planned, target_like
 
 
 def test_a_plain_network(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_passive_operations_share_the_scale_of_their_input(tmp_path: Path) -> No
 
 
 def test_a_shared_scale_ties_everything_that_is_joined(tmp_path: Path) -> None:
-    plan = planned(NETWORKS["detector_head"](), tmp_path, "rknn-like")
+    plan = planned(NETWORKS["detector_head"](), tmp_path, target_like(tmp_path, SHARING))
     tied = {each.tensor for each in plan.plan.quantizers if each.group == "boxes"}
     assert tied == {"boxes", "boxes_flat", "scores", "scores_flat", "joined", "y"}
 
@@ -130,7 +130,7 @@ def test_one_constant_joined_to_two_things_has_two_scales(tmp_path: Path) -> Non
         helper.make_node("Add", ["x", "token"], ["c"], name="add"),
     ]
     network = wrapped(nodes, [value("x", (2, 3))], [value(name) for name in "abc"], [weight("token", 2, 3)])
-    plan = planned(network, tmp_path, "rknn-like")
+    plan = planned(network, tmp_path, target_like(tmp_path, SHARING))
     found = {each.consumers[0].node: each.group for each in plan.plan.quantizers if each.tensor == "token"}
     assert found == {"left": "x", "right": "s", "add": ""}
 

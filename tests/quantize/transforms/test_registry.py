@@ -30,7 +30,10 @@ def small() -> Net:
 
 
 def test_the_names() -> None:
-    assert transform_names() == ("clamp_mask", "equalize", "explicit_bias", "block_weights", "smooth")
+    assert set(transform_names()) == {
+        "clamp_mask", "equalize", "explicit_bias", "block_weights", "smooth",
+        "fold_skip", "split_concat", "split_global_pool",
+    }  # fmt: skip
     assert all(each.summary.endswith(".") for each in all_transforms())
 
 

@@ -337,6 +337,22 @@ def test_an_output_with_more_error_than_it_varies_by() -> None:
     assert compare(source(ours), source(noisy), by_name(), settings=settings).state == "pass"
 
 
+def test_without_a_network_the_last_tensor_has_to_keep_its_values() -> None:
+    """As diagnose counts them: of all samples, of each, of channels along either axis, and beside a large mean."""
+    first, scores = tensors(), np.random.default_rng(3).normal(2.3, 0.2, (1, 40, 6)).astype(np.float32)
+    ours = {"x": first["x"], "y": scores}
+    kept = scores + np.float32(0.01) * np.random.default_rng(4).standard_normal(scores.shape).astype(np.float32)
+    assert compare(source(ours), source(ours | {"y": kept}), by_name("x", "y")).state == "pass"
+    column = scores.copy()
+    column[:, :, 2] = np.where(np.arange(40) % 2, 2.2, 2.4)
+    for lost in (np.round(scores * 2) / 2, np.roll(scores, 1, axis=1), column):
+        found = compare(source(ours), source(ours | {"y": lost}), by_name("x", "y"))
+        assert row(found, "y").score.values["cosine"] > 0.98
+        assert (found.state, row(found, "y").kind) == ("fail", "part")
+    loose = replace(source(ours), ordered=False)
+    assert compare(loose, source(ours | {"y": np.round(scores * 2) / 2}), by_name("x", "y")).state == "fail"
+
+
 def test_what_is_cropped_is_padding_in_every_sample() -> None:
     wide = [np.pad(tensors(seed)["y"], ((0, 0), (0, 4), (0, 0), (0, 0))) for seed in range(2)]
     pairs = Pairing((TensorPair("y", "y", layout=Layout("axis 1 padded 4 -> 8", crop=(1, 4, 6, 6))),))

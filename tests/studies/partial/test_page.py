@@ -24,19 +24,19 @@ def text_of(found: PartialQuantization) -> str:
 
 def test_the_whole_page() -> None:
     assert text_of(replace(sweep_of(), notes=(verbatim("something"),))) == (
-        "TOP 2 in float reach the goal of 99% of float, accuracy 78.00 %\n"
-        "  quantized      accuracy 71.14 % (90.29 % of float); float 78.79 %; 50 samples\n"
-        "  top 2          accuracy 78.00 % (99.00 % of float)\n"
+        "TOP 2 in float reach the goal of 99% of float, accuracy 78.0 %\n"
+        "  quantized      accuracy 71.1 % (90.3 % of float); float 78.8 %; 50 samples\n"
+        "  top 2          accuracy 78.0 % (99.0 % of float)\n"
         "  these are      a/conv, b/conv\n"
-        "  levels off     at 2, accuracy 78.00 %: 95 % of what any of 3 bring\n"
+        "  levels off     at 2, accuracy 78.0 %: 95 % of what any of 3 bring\n"
         "  not monotonic  1 step down, the largest by 0.1 % at 3\n"
         "  order          as given\n"
         "\n"
         "top added           op   accuracy of float  cosine\n"
-        "  0 (all quantized)       71.14 %  90.29 % 0.90000\n"
-        "  1 a/conv          Conv  73.00 %  92.65 % 0.91000\n"
-        "  2 b/conv          Conv  78.00 %  99.00 % 0.92000 <- goal\n"
-        "  3 c/conv          Conv  77.90 %  98.87 % 0.93000\n"
+        "  0 (all quantized)        71.1 %   90.3 % 0.90000\n"
+        "  1 a/conv          Conv   73.0 %   92.7 % 0.91000\n"
+        "  2 b/conv          Conv   78.0 %   99.0 % 0.92000 <- goal\n"
+        "  3 c/conv          Conv   77.9 %   98.9 % 0.93000\n"
         "note: something"
     )
 
@@ -57,7 +57,7 @@ def test_figures_are_rounded_to_the_nearest_and_never_up_to_one(values: list[flo
 def test_other_verdicts() -> None:
     found = sweep_of()
     text = text_of(without_goal(found))
-    assert text.startswith("NOT REACHED: with up to 3 in float none reaches the goal of accuracy 90.00 %")
+    assert text.startswith("NOT REACHED: with up to 3 in float none reaches the goal of accuracy 90.0 %")
     assert "best are       a/conv, b/conv" in text
     assert "next --top all tries the rest; where it takes many, 16 bits (--to s16)" in " ".join(text.split())
     tried = replace(without_goal(found), to="s16", subjects=found.subjects[:3])
@@ -70,7 +70,7 @@ def test_other_verdicts() -> None:
     baked = replace(found, knee=0, goal=ScoreGoal("70%", 0.55), exact_weights=True)
     text = " ".join(text_of(baked).split())
     assert text.startswith(
-        "INCONCLUSIVE: fully quantized it reaches the goal of 70% of float, accuracy 55.00 %, but"
+        "INCONCLUSIVE: fully quantized it reaches the goal of 70% of float, accuracy 55.0 %, but"
     )
     assert "the weights of this float are quantized: give FLOAT" in text
     assert text_of(replace(baked, goal=ScoreGoal("0.7", 0.7))).startswith("NOTHING TO DO")

@@ -1,5 +1,6 @@
 """The search: AMCT's algorithm and files, without its defects."""
 
+import itertools
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -320,6 +321,14 @@ def test_verdicts_that_mean_nothing(tmp_path: Path, answer: Any) -> None:
     evaluator.metric_eval = lambda *_: answer  # type: ignore[method-assign]
     with pytest.raises(ValueError, match="not whether it is good enough"):
         Stub(evaluator, tmp_path).run()
+
+
+def test_an_evaluator_that_answers_another_thing_when_asked_twice_is_refused(tmp_path: Path) -> None:
+    evaluator, asked = Evaluator(needs(1)), itertools.count()
+    evaluator.metric_eval = lambda *_: (next(asked) % 2 == 0, 0.0)  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match=r"says \(True, 0.0\), and asked again \(False, 0.0\)"):
+        Stub(evaluator, tmp_path).run()
+    assert (evaluator.calibrated, evaluator.evaluated) == (0, [])
 
 
 def test_a_loss_that_is_no_number_is_the_worst(tmp_path: Path) -> None:

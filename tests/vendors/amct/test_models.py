@@ -12,13 +12,11 @@ import roundoff.vendors.amct.onnx as amct
 from roundoff.demo import load_split, model_path
 from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
-from roundoff.vendors.amct import workflow as flavours
 from roundoff.vendors.amct.common.auto_calibration import (
     AutoCalibrationEvaluatorBase,
     MseSensitivity,
     SearchOptions,
 )
-from roundoff.vendors.amct.onnx import OnnxFlavour
 from roundoff.vendors.amct.records import read_records
 from tests.models import save
 from tests.vendors.amct.support import batches, mixed_net, run_onnx
@@ -194,11 +192,3 @@ def test_balanced_layers_and_other_measures(tmp_path: Path) -> None:
     values = [value for _, value in result.ranking]
     assert values == sorted(values, reverse=True)
     assert (tmp_path / "out/net_deploy_model.onnx").is_file()
-
-
-def test_another_framework_plugs_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flavours, "_KNOWN", dict(flavours._KNOWN))
-    with pytest.raises(RuntimeError, match="Models of Mindspore cannot be read"):
-        flavours.get_flavour("mindspore")
-    flavours.add_flavour("mindspore", OnnxFlavour)
-    assert isinstance(flavours.get_flavour("mindspore"), OnnxFlavour)

@@ -27,9 +27,9 @@ from roundoff.vendors.dialects import find_dialect
 from roundoff.vendors.dialects.aimet import read_encodings
 from roundoff.vendors.dialects.settings import Decisions, Made
 from roundoff.vendors.horizon.run_all import sensitivity_analysis
-from roundoff.vendors.pulsar2.building.build import BuildOptions, build
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.build import BuildOptions, build
 from roundoff.vendors.pulsar2.config.files import load_config
+from roundoff.vendors.pulsar2.tables import Log
 from tests.models import save
 from tests.vendors.dialects.support import FEEDS, RULES, decided, outputs, quantized_outputs, written
 from tests.vendors.pulsar2.nets import CALIBRATION, mixed

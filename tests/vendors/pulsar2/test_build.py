@@ -20,10 +20,9 @@ from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.samples.sample_set import open_samples
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.build import BuildOptions, BuildResult, build
 from roundoff.vendors.pulsar2.config.files import load_config
-from roundoff.vendors.pulsar2.tables import precision_table
+from roundoff.vendors.pulsar2.tables import Log, precision_table
 from tests.models import save, value, weight, wrapped
 from tests.vendors.pulsar2.nets import attentive, mixed, write_all, write_config, write_samples
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from roundoff.vendors.pulsar2.building.build import build
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.build import build
 from roundoff.vendors.pulsar2.config.files import load_config
+from roundoff.vendors.pulsar2.tables import Log
 from tests.vendors.pulsar2.nets import mixed, write_all
 
 

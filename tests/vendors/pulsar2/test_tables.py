@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from roundoff.vendors.pulsar2.tables import (
-    LayerConfigRow,
     OutlierTableRow,
     PrecisionRow,
     QuantConfigRow,
@@ -60,7 +59,7 @@ def test_precision_table() -> None:
 
 
 def test_layer_config_table() -> None:
-    rows = [LayerConfigRow("Softmax", "FP32"), LayerConfigRow("block.0/attention", "S16")]
+    rows = [("Softmax", "FP32"), ("block.0/attention", "S16")]
     assert lines_of(layer_config_table(rows)) == [
         "         Layer Config Table",
         "┏━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓",
@@ -79,13 +78,13 @@ def test_numbers_are_those_of_float32_in_full() -> None:
 
 
 def test_a_name_with_markup_is_shown_as_it_is() -> None:
-    assert "[red]x[/red]" in layer_config_table([LayerConfigRow("[red]x[/red]", "U16")])
+    assert "[red]x[/red]" in layer_config_table([("[red]x[/red]", "U16")])
 
 
 @given(st.lists(st.text(st.characters(codec="ascii", categories=("L", "N")), min_size=1), min_size=1), st.data())
 def test_no_line_is_wider_than_the_terminal(names: list[str], data: st.DataObject) -> None:
     width = data.draw(st.integers(40, 200))
-    text = layer_config_table([LayerConfigRow(name, "U16") for name in names], width=width)
+    text = layer_config_table([(name, "U16") for name in names], width=width)
     assert max(map(cell_len, lines_of(text))) <= width
 
 
@@ -107,7 +106,7 @@ def test_published_tables_of_the_configuration() -> None:
     text = lines_of(published("tables/quant_config_and_layer_config_table.txt"))
     second = next(place for place, line in enumerate(text) if "Layer Config Table" in line)
     assert lines_of(quant_config_table([IMAGES])) == text[:second]
-    layers = [LayerConfigRow("Add", "U16"), LayerConfigRow("conv6_4", "U16")]
+    layers = [("Add", "U16"), ("conv6_4", "U16")]
     same_body(layer_config_table(layers), text[second:])
 
 

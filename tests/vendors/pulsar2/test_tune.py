@@ -12,10 +12,10 @@ from rich.cells import cell_len
 from roundoff.cli import main
 from roundoff.errors import BadInput
 from roundoff.search.strategies.flow_charts import ChartGoal
-from roundoff.vendors.pulsar2.building.build import BuildOptions, build
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.vendors.pulsar2.build import BuildOptions, build
 from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.config.schema import BuildConfig
+from roundoff.vendors.pulsar2.tables import Log
 from roundoff.vendors.pulsar2.tune import decisions_table, tune_build
 from tests.models import value, wrapped
 from tests.vendors.pulsar2.nets import imbalanced, mixed, write_all

@@ -14,6 +14,7 @@ from roundoff.diagnosis.devices.proof import called
 from roundoff.diagnosis.devices.replay import DeviceReplay, Pair
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, OutputLoss, Survey
 from roundoff.diagnosis.devices.tool_scales import activation_quantizers, codes_of
+from roundoff.diagnosis.interventions import times_wider, with_range
 from roundoff.diagnosis.loss import Loss
 from roundoff.diagnosis.registry import Intervention, Signal, ask, cause, find_cause
 from roundoff.diagnosis.result import Finding, Measure, Remedy, RemedyChange
@@ -41,6 +42,8 @@ _CAUSE = "wide-range"
 _HELD = 4
 _COSTS = 0.2
 """By itself it has no less than this part of what the outputs lose."""
+_ROOM = 1.1
+"""Samples that were not seen may need this much more than twice what was."""
 _EIGHT_BITS = QuantSpec(bits=8, signed=False, symmetric=False)
 
 
@@ -146,6 +149,29 @@ def wide_ranges(case: DeviceReplay) -> tuple[int, float]:
     if not wide or (2 * len(wide) < len(widths) and max(wide) < WIDE):
         return 0, 0.0
     return len(wide), statistics.median(wide)
+
+
+def roomy_quantizers(case: DeviceReplay) -> tuple[int, float, list[Quantizer]]:
+    """How many ranges of the file are too wide for their values, how many times, and its quantizers with others.
+
+    Returns:
+        None of them where the one in the middle of all is no wider than samples that were not seen may need.
+    """
+    nodes = producers(case.model.proto.graph.node)
+    held: dict[str, tuple[float, float]] = {}
+    for name in {each.tensor for each in case.quantizers if each.kind == "activation"} & case.readout.pairs.keys():
+        if name not in nodes or nodes[name].op_type not in BOUNDED:
+            seen = [case.readout.exact(name, at) if name in nodes else case.feed(at)[name] for at in case.indices]
+            held[name] = (
+                min(0.0, *(float(each.min()) for each in seen)),
+                max(0.0, *(float(each.max()) for each in seen)),
+            )
+    known = [each for each in case.quantizers if each.tensor in held and each.params.scale.size == 1]
+    widths = {each.name: times_wider(each, held[each.tensor]) for each in known if any(held[each.tensor])}
+    wide = {name for name, width in widths.items() if width >= FILLED}
+    narrow = [with_range(each, *held[each.tensor]) if each.name in wide else each for each in case.quantizers]
+    times = statistics.median(widths.values()) if widths else 0.0
+    return (len(wide), times, narrow) if times > _ROOM * FILLED else (0, 0.0, narrow)
 
 
 def _held_range(case: DeviceReplay, tensor: str, scale: ToolScale, excess: float) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Causes in what a network is fed: other preprocessing than in calibration, or samples unlike those."""
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -7,8 +8,8 @@ import numpy as np
 
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.evidence import observe
-from roundoff.diagnosis.interventions import InterventionRunner, reach, with_range
+from roundoff.diagnosis.evidence import observe, safe_range
+from roundoff.diagnosis.interventions import InterventionRunner, reach, times_wider, with_range
 from roundoff.diagnosis.registry import Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect, loss_measures, not_narrower
@@ -23,6 +24,7 @@ from roundoff.studies.check_calibration.preparation import (
     mismatch_by_statistics,
     mismatch_with_calibration,
 )
+from roundoff.tensors.ranges import BOUNDED
 
 # Preprocessing: the samples are not processed as those were that the model was calibrated on.
 
@@ -134,6 +136,9 @@ _MANY, _LARGE_PART = 3, 0.4
 _FAR = 4.0
 _MARGIN = 1 / 8
 _FEWEST_SAMPLES = 2
+# All that was calibrated on the same samples is too wide together: half of the codes are unused in the middle, and
+# what is calibrated again has less than half of the width left. Half of what operations give at most is usual.
+_ROOMY, _HALF = 2.0 * (1 + _MARGIN), 1.8
 # Beside an input of the network that is cut off, so many others, and such a part of them, that reach beyond their
 # ranges by this part of their width: ranges that were found on the same samples fit each other.
 _SEVERAL, _SOME_PART, _BEYOND = 2, 0.1, 0.1
@@ -161,14 +166,22 @@ class CalibrationCoverage:
         if count < _FEWEST_SAMPLES:
             return None
         seen, unseen = range(0, count, 2), range(1, count, 2)
-        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen])
-        ours, best, after = (
-            case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, case.in_float(suspect), fixes)
-        )
+        roomy = roomy_ranges(case)
+        wide = roomy is not None and roomy.faulty
+        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen], rarer=wide)
+        # Where ranges are only too wide it is of what ranges can do: their bits round in any of them.
+        ideal = {
+            name: with_range(case.facts.quantizers[name], *case.facts.value_range(each))
+            for each in _observed(case)
+            for name in each.quantizers
+            if name in fixes
+        }
+        best = case.runner.loss(case.quantizers(ideal if wide else case.in_float(suspect)), places=unseen)
+        ours, after = (case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, fixes))
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
-        clipped, wide = _misfits(case, _observed(case))
-        total, beyond = len(case.facts.observed), clipped >= wide
+        clipped, far = _misfits(case, _observed(case), far=_FAR if misfit(case) else _ROOMY)
+        total, beyond = len(case.facts.observed), clipped >= far
         summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
         return Intervention(
             message(
@@ -179,7 +192,7 @@ class CalibrationCoverage:
             ),
             loss_measures(ours, after),
             recovered,
-            message(summary, all=total, count=clipped if beyond else wide),
+            message(summary, all=total, count=clipped if beyond else far),
             (RemedyChange("recalibrate", tensors=suspect.tensors),),
         )
 
@@ -220,7 +233,45 @@ def _observed(case: Case) -> list[Suspect]:
     return [each for each in case.facts.suspects if each.tensor in case.facts.observed]
 
 
-def _misfits(case: Case, suspects: Iterable[Suspect]) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class RoomyRanges:
+    """Ranges of which most of the codes are never used, all over the network.
+
+    Attributes:
+        times: How many times as wide as its values the one in the middle of all ranges is.
+        fixes: Those of which half of the codes are not used, at the values.
+        count: How many there are.
+    """
+
+    times: float
+    fixes: Fixes
+    count: int
+
+    @property
+    def faulty(self) -> bool:
+        """Whether that is more than samples which were not seen may need."""
+        return self.times >= _ROOMY
+
+
+def roomy_ranges(case: Case) -> RoomyRanges | None:
+    """Ranges that leave half of their codes unused, where the one in the middle of all does; else None."""
+    facts, found = case.facts, dict[Suspect, tuple[float, tuple[float, float]]]()
+    for each in _observed(case):
+        seen = [facts.observed[name].range for name in each.tensors if name in facts.observed]
+        low, high = min(low for low, _ in seen), max(high for _, high in seen)
+        if each.op_type not in BOUNDED and high > low:
+            found[each] = times_wider(facts.quantizers[each.name], (low, high)), (low, high)
+    times = statistics.median(width for width, _ in found.values()) if len(found) >= _MANY else 0.0
+    if times < _HALF:
+        return None
+    wide = {each: ends for each, (width, ends) in found.items() if width >= _HALF}
+    fixes = {
+        name: with_range(facts.quantizers[name], *ends) for each, ends in wide.items() for name in each.quantizers
+    }
+    return RoomyRanges(times, fixes, len(wide))
+
+
+def _misfits(case: Case, suspects: Iterable[Suspect], *, far: float = _FAR) -> tuple[int, int]:
     """How many suspects reach beyond their ranges, and how many have ranges that are too wide."""
     clipped = wide = 0
     for suspect in suspects:
@@ -229,11 +280,14 @@ def _misfits(case: Case, suspects: Iterable[Suspect]) -> tuple[int, int]:
         data_low, data_high = case.facts.value_range(suspect)
         beyond = damage is not None and damage.clipped_share > 1 / 2
         clipped += beyond
-        wide += not beyond and high - low > _FAR * (data_high - data_low)
+        wide += not beyond and high - low > far * (data_high - data_low)
     return clipped, wide
 
 
-def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[str, Quantizer | None]:
+def _recalibrated(
+    case: Case, suspect: Suspect, indices: Sequence[int], *, rarer: bool
+) -> dict[str, Quantizer | None]:
+    """Ranges of some of the samples with a margin; far enough for rarer ones where there is so much room."""
     facts, model = case.facts, case.facts.quantized.float_model
     live = [facts.quantizers[name] for name in suspect.quantizers]
     observed = observe(
@@ -242,14 +296,17 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
     groups = [each for each in facts.suspects if set(each.quantizers) <= set(suspect.quantizers)]
     fixes: dict[str, Quantizer | None] = {}
     for group in groups:
-        ranges = [observed[name].range for name in group.tensors if name in observed]
-        if ranges:
-            low, high = min(each for each, _ in ranges), max(each for _, each in ranges)
+        members = [observed[name] for name in group.tensors if name in observed]
+        if members:
+            low, high = min(each.range[0] for each in members), max(each.range[1] for each in members)
             # A few samples do not show how far others reach; a range that starts at zero still does.
             margin = _MARGIN * (high - low)
             seen = low - margin * (low < 0), high + margin * (high > 0)
-            own = reach(facts.quantizers[group.name])
+            safe = safe_range(members, facts.quantizers[group.name].spec.bits) if rarer else seen
+            ends = zip(seen, safe, reach(facts.quantizers[group.name]), strict=True)
             # What half of the samples does not reach, the other half may.
-            low, high = (not_narrower(*ends) for ends in zip(seen, own, strict=True))
+            low, high = (
+                own if not_narrower(far, own) == own else max(far, rare, key=abs) for far, rare, own in ends
+            )
             fixes |= {name: with_range(facts.quantizers[name], low, high) for name in group.quantizers}
     return fixes

@@ -7,7 +7,7 @@ import numpy as np
 
 from roundoff.diagnosis.culprits import rank, takes_most
 from roundoff.diagnosis.ideal import called, option_fixes, tried
-from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits
+from roundoff.diagnosis.interventions import WIDE_BITS, reach, times_wider, with_bits
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Measure, Remedy, RemedyChange
 from roundoff.diagnosis.subject import Case, Suspect, loss_measures
@@ -32,7 +32,7 @@ class CoarseResolution:
         quantizer = case.facts.quantizers[suspect.name]
         numbers = {
             "bits": float(quantizer.spec.bits),
-            "range_over_data": _times_wider(case, suspect),
+            "range_over_data": times_wider(case.facts.quantizers[suspect.name], case.facts.value_range(suspect)),
             "noise_ratio": damage.ratio,
         }
         return Signal(1 - damage.clipped_share, numbers)
@@ -60,7 +60,7 @@ class CoarseResolution:
             "data_low": data_low,
             "data_high": data_high,
         }
-        times = _times_wider(case, suspect)
+        times = times_wider(case.facts.quantizers[suspect.name], case.facts.value_range(suspect))
         return tried(
             case,
             suspect,
@@ -115,15 +115,6 @@ class CoarseResolution:
         wide = change.value.endswith(str(WIDE_BITS))
         title = message("diagnosis.resolution_remedy", what=called(suspect), dtype=change.value)
         return Remedy(title, "16 bit" if wide else "free", proof.changes)
-
-
-def _times_wider(case: Case, suspect: Suspect) -> float:
-    """How many times coarser its steps are than its values need; symmetric codes reach as far on both sides."""
-    quantizer = case.facts.quantizers[suspect.name]
-    (low, high), (data_low, data_high) = reach(quantizer), case.facts.value_range(suspect)
-    if quantizer.spec.symmetric:
-        return min(-low, high) / max(-data_low, data_high, 1e-30)
-    return (high - low) / max(data_high - data_low, 1e-30)
 
 
 def _bits_change(suspect: Suspect, signed: bool, bits: int) -> RemedyChange:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from roundoff.core.plan import Step
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.diagnosis.evidence import Observed
 from roundoff.diagnosis.ideal import called, range_or_bits_suffice, tried
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits, with_range
@@ -74,7 +74,7 @@ def _masked_scores(case: Case) -> MaskedScores | None:
         if each.kind != "bias" and each.params.scale.size == 1 and each.tensor in needs.ranges
     ]
     wide = [each for each in single if reach(each)[0] <= MASK_LEVEL]
-    lost = [each for each in single if needs.missing(each.tensor, *reach(each))]
+    lost = [each for each in single if needs.missing(each.tensor, *_held(each))]
     found = [*wide, *(each for each in lost if each not in wide)]
     if not found:
         return None
@@ -95,8 +95,16 @@ def _masked_scores(case: Case) -> MaskedScores | None:
 
 def _depth(quantizer: Quantizer, mask: ScoreOperand | None) -> float:
     """How far down its codes take scores."""
-    low, high = reach(quantizer)
+    low, high = _held(quantizer)
     return -high if mask is not None and mask.subtracted else low
+
+
+def _held(quantizer: Quantizer) -> tuple[float, float]:
+    """Smallest and largest value that it gives: of a constant whose codes are stored, those that these give."""
+    if quantizer.codes is None:
+        return reach(quantizer)
+    values = dequantize(quantizer.codes, quantizer.params, quantizer.spec.axis)
+    return float(values.min(initial=0.0)), float(values.max(initial=0.0))
 
 
 @cause("attention-mask", of="quantization", order=5)
@@ -357,52 +365,107 @@ def _change(case: Case, name: str, found: CoarseScores) -> RemedyChange:
 
 # Outliers in a transformer's residual stream: a few values set the scale, and the rest is rounded away.
 
-# A normal tensor reaches four or five times its rms; one that reaches so many times has a step of a tenth of it.
+# A normal tensor reaches four or five times its rms; one that reaches so many times that of a usual channel has a
+# step of a sixth of it.
 _RATIO = 20.0
+
+
+_STREAMS: WeakKeyDictionary[QuantizationFacts, Suspect | None] = WeakKeyDictionary()
+
+
+def _stream(case: Case) -> Suspect | None:
+    """Tensors of the residual stream that a few values set the scale of, as one; None where there is but one.
+
+    What a norm hands on is left out: products read it.
+    """
+    if case.facts not in _STREAMS:
+        exits = {norm.exit for norm in case.facts.parts.norms}
+        found = [
+            each
+            for each in case.facts.suspects
+            if each.tensor not in exits and _reach(case, each) is not None and _can_be_wider(case, each)
+        ]
+        _STREAMS[case.facts] = None
+        if len(found) > 1:
+            names = tuple(dict.fromkeys(name for each in found for name in each.quantizers))
+            tensors = tuple(dict.fromkeys(name for each in found for name in each.tensors))
+            nodes = tuple(dict.fromkeys(name for each in found for name in each.nodes))
+            _STREAMS[case.facts] = Suspect("", "activation", names, "", tensors, "", nodes)
+    return _STREAMS[case.facts]
+
+
+def _can_be_wider(case: Case, suspect: Suspect) -> bool:
+    return all(case.facts.quantizers[name].spec.bits < WIDE_BITS for name in suspect.quantizers)
+
+
+def _reach(case: Case, suspect: Suspect) -> float | None:
+    """How far a tensor of the stream reaches beyond a usual channel's rms; None where that is no matter."""
+    seen = case.facts.observed.get(suspect.tensor)
+    if suspect.kind != "activation" or seen is None or not seen.usual_rms or not _in_stream(case, suspect):
+        return None
+    ratio = max(map(abs, seen.range)) / seen.usual_rms
+    # A token that is large in all its channels is no outlier by the rms, which it makes.
+    return ratio if ratio >= _RATIO or seen.sink is not None else None
 
 
 @cause("residual-outliers", of="quantization", order=35)
 class ResidualOutliers:
     """A few values of the residual stream set its scale, and the rest is rounded away."""
 
-    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
-        """How far a tensor of the stream reaches beyond its rms."""
-        seen = case.facts.observed.get(suspect.tensor)
-        if suspect.kind != "activation" or seen is None or not seen.rms or not _in_stream(case, suspect):
+    def places(self, case: Case) -> tuple[Suspect, Fixes] | None:
+        """All such tensors of a network, as one, and what puts them right."""
+        suspect = _stream(case)
+        if suspect is None:
             return None
-        low, high = seen.range
-        ratio = max(-low, high) / seen.rms
+        return suspect, {each.name: with_bits(each, WIDE_BITS) for each in _members(case, suspect)}
+
+    def signal(self, case: Case, suspect: Suspect) -> Signal | None:
+        """How far a tensor of the stream reaches beyond the rms of a usual channel."""
+        one = suspect if suspect.name else _farthest(case, suspect)
+        ratio = None if one is None else _reach(case, one)
+        if one is None or ratio is None:
+            return None
+        seen = case.facts.observed[one.tensor]
         numbers = {"reach_over_rms": ratio}
+        if not suspect.name:
+            numbers["tensors"] = float(len(suspect.tensors))
         if seen.sink is not None:
             numbers |= {"sink_token": float(seen.sink.token), "sink_channel": float(seen.sink.channel)}
-        # A token that is large in all its channels is no outlier by the rms, which it makes.
-        return Signal(min(1.0, ratio / 100), numbers) if ratio >= _RATIO or seen.sink is not None else None
+        return Signal(min(1.0, ratio / 100), numbers)
 
     def intervene(self, case: Case, suspect: Suspect) -> Intervention | None:
         """16 bits over the same range; a range that fits, where that would do, is another matter."""
-        if range_or_bits_suffice(case, suspect):
+        one = suspect if suspect.name else _farthest(case, suspect)
+        if one is None or (suspect.name and range_or_bits_suffice(case, suspect)):
             return None
-        members = [case.facts.quantizers[name] for name in suspect.quantizers]
-        seen, step = case.facts.observed[suspect.tensor], float(members[0].params.scale.max())
+        members = _members(case, suspect)
+        step = float(case.facts.quantizers[one.name].params.scale.max())
+        changed = message("diagnosis.residual_outliers_changed", what=called(one), bits=WIDE_BITS)
+        if not suspect.name:
+            changed = message("diagnosis.residual_outliers_all", count=len(suspect.tensors), bits=WIDE_BITS)
         return tried(
             case,
             suspect,
             {each.name: with_bits(each, WIDE_BITS) for each in members},
-            changed=message("diagnosis.residual_outliers_changed", what=called(suspect), bits=WIDE_BITS),
-            summary=_summary(suspect, seen, step),
-            changes=[
-                RemedyChange(
-                    "bits",
-                    tensors=suspect.tensors,
-                    nodes=suspect.nodes,
-                    value=f"{'s' if members[0].spec.signed else 'u'}{WIDE_BITS}",
-                )
-            ],
+            changed=changed,
+            summary=_summary(one, case.facts.observed[one.tensor], step),
+            changes=[_bits(case, suspect)],
         )
 
     def remedy(self, case: Case, suspect: Suspect, proof: Intervention) -> Remedy:
         """More bits for the stream."""
-        return Remedy(message("diagnosis.residual_outliers_remedy", what=called(suspect)), "16 bit", proof.changes)
+        if suspect.name:
+            title = message("diagnosis.residual_outliers_remedy", what=called(suspect))
+        else:
+            title = message("diagnosis.residual_outliers_remedy_all", count=len(suspect.tensors))
+        return Remedy(title, "16 bit", proof.changes)
+
+
+def _farthest(case: Case, suspect: Suspect) -> Suspect | None:
+    """The tensor of several that reaches farthest."""
+    some = set(suspect.quantizers)
+    mine = [each for each in case.facts.suspects if some.issuperset(each.quantizers)]
+    return max(mine, key=lambda each: _reach(case, each) or 0.0, default=None)
 
 
 def _summary(suspect: Suspect, seen: Observed, step: float) -> Message:
@@ -422,9 +485,9 @@ def _summary(suspect: Suspect, seen: Observed, step: float) -> Message:
         "diagnosis.residual_outliers_summary",
         what=called(suspect),
         reach=largest,
-        ratio=largest / seen.rms,
+        ratio=largest / seen.usual_rms,
         step=step,
-        part=step / seen.rms,
+        part=step / seen.usual_rms,
     )
 
 

@@ -22,6 +22,7 @@ from roundoff.diagnosis.devices.expectation import (
     coarsest_step,
     expect_coded,
     expect_uncoded,
+    grid_step,
     has_weights,
     ideal_quantizers,
     infer_arithmetic,
@@ -36,8 +37,9 @@ from roundoff.diagnosis.devices.readout import DeviceView, Readout
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
+from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
-from roundoff.tensors.ranges import ranges_of_steps
+from roundoff.tensors.ranges import on_grid, ranges_of_steps
 from roundoff.tensors.stored import ToolScale, scales_of
 
 # Values from which the grid of a tensor is told.
@@ -48,6 +50,8 @@ _NOT_ROUNDED = 0.02
 _PASSED_ON = 2.0
 # Codes of 8 bits, and by how much wider than its values in a few samples the range of a tensor may well be.
 _CODES, _WIDER_CODES = 255, 4.0
+# So many samples show how far inputs reach.
+_MOST_FED, _PICTURE_RANK = 64, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -217,7 +221,7 @@ class DeviceReplay:
         """A tensor next to what it should be."""
         given = self.view(sample) if view is None else view
         found = self.readout.read(tensor, sample)
-        exact = self.golden.compute(tensor, given)
+        exact = (self._uncast if tensor in self._cast else self.golden).compute(tensor, given)
         if found.shape != exact.shape:
             what = english(
                 "{tensor} has the shape {shape} on the device and {shape2} in the model.",
@@ -229,6 +233,23 @@ class DeviceReplay:
         if not self.is_guessed(tensor):
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)
+
+    @cached_property
+    def _cast(self) -> frozenset[str]:
+        """Tensors that a tool wrote in float, which only those who read them get as codes."""
+        coded = self.golden.coded if self.scaled else {}
+        return frozenset(
+            name
+            for name in self.tensors
+            if name in coded
+            and name not in self.scales
+            and not on_grid(self._some_values(name), float(coded[name].params.scale))
+        )
+
+    @cached_property
+    def _uncast(self) -> Golden:
+        """The reference without the codes of these: what it computes, as it was written."""
+        return self.golden.with_quantizers([each for each in self.quantizers if each.tensor not in self._cast])
 
     def is_guessed(self, tensor: str) -> bool:
         """Whether it is a guess what may differ in a tensor: nobody says how it is coded, or computed."""
@@ -326,13 +347,29 @@ class DeviceReplay:
         """The share of its codes that what a tensor reads uses in these samples; 1 where nobody knows."""
         shares = []
         for name in self.spans[tensor].reads:
-            # How an input of the network is coded is not known.
             if name not in self.tensors:
-                return 1.0
+                low, high = self._input_range(name)
+                values = _finite([self.feed(at)[name] for at in self.indices])
+                shares.append(float(np.ptp(values)) / (high - low) if high > low else 1.0)
+                continue
             values = _finite([self.readout.read(name, at) for at in self.indices])
             step = self.numbers.steps.get(name) or coarsest_step(values)
             shares.append(min(1.0, float(np.ptp(values)) / (_CODES * step)) if step else 1.0)
         return max(shares, default=1.0)
+
+    def _input_range(self, name: str) -> tuple[float, float]:
+        """What an input is coded for: what all samples hold, and for pictures all between 0 and 1."""
+        values = [np.asarray(self.samples.feed(at)[name]) for at in spread(len(self.samples.names), _MOST_FED)]
+        low, high = float(min(0.0, *map(np.min, values))), float(max(0.0, *map(np.max, values)))
+        if values[0].dtype.kind != "f" or values[0].ndim != _PICTURE_RANK or max(-low, high) > 1:
+            return low, high
+        return -1.0 if low < 0 else 0.0, 1.0
+
+    @cached_property
+    def _coded_inputs(self) -> frozenset[str]:
+        """Inputs that the device wrote as it coded them."""
+        names = (name for name in self.inputs if self.readout.read(name, self.indices[0]).dtype.kind == "f")
+        return frozenset(name for name in names if grid_step(self._some_values(name)) is not None)
 
     def _coarsened(self, expected: Expected, tensor: str, exact: Array, given: DeviceView) -> Expected:
         """What may differ where the whole device is coarser than its numbers."""
@@ -431,7 +468,7 @@ class DeviceReplay:
     @cached_property
     def _simulation(self) -> Golden:
         """The float model with weights, and what the device did not round, in plain 8 bits."""
-        return self._in_eight_bits(self.numbers.steps.keys(), self.indices[:1])
+        return self._in_eight_bits(self.numbers.steps.keys() | self._coded_inputs, self.indices[:1])
 
     @cached_property
     def eight_bits(self) -> Golden:
@@ -444,6 +481,8 @@ class DeviceReplay:
             values = [self.readout.exact(name, at) for at in samples]
             if values[0].size and all(np.isfinite(each).all() for each in values):
                 ranges[name] = min(float(each.min()) for each in values), max(float(each.max()) for each in values)
+        # What is dumped finer than it is read is coded for brighter samples, too.
+        ranges |= {each: self._input_range(each) for each in self.feed(self.indices[0]).keys() & ranges.keys()}
         return self.golden.with_quantizers(ideal_quantizers(self.model, ranges, rounded))
 
 

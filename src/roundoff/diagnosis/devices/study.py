@@ -16,6 +16,7 @@ from roundoff.diagnosis.causes.device_ranges import (
     follows_scale,
     mixed_findings,
     range_findings,
+    roomy_quantizers,
     wide_ranges,
 )
 from roundoff.diagnosis.devices.kernels.fit import is_known_kernel, try_kernels
@@ -46,10 +47,11 @@ from roundoff.measure.verdicts import beside_tensors, index_doubts, usual_limits
 from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name, verbatim
 from roundoff.messages.numbers import EXACT_DB, decibels_text
 from roundoff.quantize.agreement import judge_outputs
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.studies.compare.study import files_share, left_out, unplaced_files
-from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, weights_of
+from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, target_of
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
@@ -364,6 +366,7 @@ def diagnose_device(
     told = None
     if not quantized.quantizers and (told := _by_scales(quantized.float_model, samples, dumps, names)) is not None:
         quantized = told
+        notebook.settings = replace(notebook.settings, arithmetic=load_target(target_of(dumps)).arithmetic)
         notebook.notes.append(message("diagnosis.note_tool_scales", count=len(told.quantizers)))
     with closing(LiveSource(quantized.float_model, samples, threads=notebook.settings.threads)) as reference:
         with notebook.check(message("diagnosis.check_dumps")) as check, np.errstate(all="ignore"):
@@ -462,7 +465,7 @@ def _by_scales(
     model: Model, samples: Samples, dumps: TensorSource, names: KnownNames | None
 ) -> QuantizedModel | None:
     """The network as the tool's own scales code it; None where they are not known."""
-    if weights_of(dumps) is None:
+    if not target_of(dumps):
         return None
     from roundoff.diagnosis.devices.tool_scales import expected_by_scales
 
@@ -589,7 +592,7 @@ class _DeviceDiagnosis:
             check.ok = not suspects
             check.result = _parts_text(found, suspects, len(nowhere.readers))
         loss, expected = self._losses()
-        unlike = None if loss is None or expected is not None else self._unlike(loss)
+        unlike = None if loss is None else self._unlike(loss) if expected is None else self._roomy(loss)
         too_many = len(suspects) > max(_MOST_SUSPECTS // 2, _MOST_SHARE * len(self._replay.tensors))
         findings = self._explained(inputs, [] if too_many else suspects)
         if not too_many and not nowhere.tensors:
@@ -709,6 +712,20 @@ class _DeviceDiagnosis:
             )
             return (loss, message("diagnosis.device_unscaled", names=unscaled, kept=kept)) if unscaled else None
         return usual, message(key, kept=kept, usual=decibels_text(usual.sqnr_db), count=count, **told)
+
+    def _roomy(self, loss: Loss) -> tuple[Loss, Message] | None:
+        """What the file's bits lose with ranges of these samples, where its own are far too wide; else None.
+
+        A device that follows such a file is right, and the file asks for what it loses.
+        """
+        count, times, quantizers = roomy_quantizers(self._replay)
+        if not count or self._notebook.out_of_time():
+            return None
+        usual = self._outputs.of_quantizers(quantizers)
+        if loss.excess_db(usual, negligible=10 ** (-_AS_HALF_DB / 10)) <= _COARSER_CODES_DB:
+            return None
+        kept, best = output_sqnr_text(loss), decibels_text(usual.sqnr_db)
+        return usual, message("diagnosis.device_wide", kept=kept, usual=best, count=count, times=times)
 
     def _explained(self, inputs: Sequence[DeviceSuspect], suspects: Sequence[DeviceSuspect]) -> list[Finding]:
         findings: list[Finding] = []

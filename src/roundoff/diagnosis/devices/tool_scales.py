@@ -2,27 +2,38 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.quantizers import Consumer, Quantizer, QuantParams, QuantSpec, parameters_from_range
+from roundoff.core.plan import Step
+from roundoff.core.quantizers import (
+    Consumer,
+    Quantizer,
+    QuantParams,
+    QuantSpec,
+    parameters_from_range,
+    representable_range,
+)
+from roundoff.core.target import Target
 from roundoff.core.tensors import TensorSource
 from roundoff.diagnosis.devices.readout import KnownNames, Readout, read_out
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, consumers
+from roundoff.graph.nodes import consumers
 from roundoff.graph.preparation import prepare
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.graph.shapes import weight_axis
 from roundoff.graph.weights import Weights
+from roundoff.quantize.planning.quantizers import weight_axis
+from roundoff.quantize.planning.view import GraphView
+from roundoff.quantize.steps import StepContext, apply_transform
+from roundoff.quantize.targets.files import load_target
 from roundoff.run.capture import LiveSource, Samples
 from roundoff.tensors.ranges import on_grid
-from roundoff.tensors.stored import ToolScale, ToolWeights, scales_of, weights_of
+from roundoff.tensors.stored import ToolScale, scales_of, target_of
 
 _LAYERS = {"Conv": (1,), "ConvTranspose": (1,), "Gemm": (1,), "MatMul": (0, 1)}
-_MOVING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Slice", "Split"})
-"""What leaves codes as they are."""
+_SUMS = frozenset({"Add", "Sub"})
 _FUSED = 2
 """An activation and a sum are computed in one with what is in front of them."""
 _FEWEST = 0.25
@@ -44,11 +55,14 @@ def expected_by_scales(
     Raises:
         CannotAlign: Nothing of the dumps belongs to the model.
     """
-    weights = weights_of(dumps)
-    if weights is None or not scales_of(dumps):
+    if not target_of(dumps) or not scales_of(dumps):
         return None
+    target = load_target(target_of(dumps))
     # Scales are of what the tool computes, and every tool takes normalization into the layers.
-    folded = prepare(model).model
+    context, there = StepContext(target, samples), {info.name for info in dumps.tensors}
+    # What it splits, it splits before.
+    split = _rewritten(model, target.possible_rewrites, context, there)
+    folded = _rewritten(prepare(split).model, target.rewrites, context, there)
     fed = {each.name for each in inputs(folded)}
     with closing(LiveSource(folded, samples)) as reference:
         readout = read_out(
@@ -63,7 +77,35 @@ def expected_by_scales(
     floats = [name for name in readout.pairs if name not in fed]
     if len(coded.keys() - fed) < _FEWEST * len(floats):
         return None
-    return QuantizedModel(folded, (*_activations(folded, coded), *_weights(folded, weights, coded)))
+    activations = [
+        _rounded_as(each, coded[each.tensor].scale.scale, target) for each in _activations(folded, coded)
+    ]
+    quantizers = (
+        *_with_copies(activations, folded, target),
+        *_weights(folded, target, coded),
+        *_addends(folded, target, coded),
+    )
+    return QuantizedModel(folded, (*quantizers, *_biases(folded, quantizers)))
+
+
+def _rewritten(model: Model, steps: Sequence[str], context: StepContext, there: Collection[str]) -> Model:
+    """The network as the tool computes it: with what it wrote changed, and nothing else."""
+    for name in steps:
+        done = apply_transform(Step(name), model, context)
+        nodes = [each.node for each in done.taken]
+        if len(nodes) > 1 and not _shows(done.model, model, there):
+            for node in nodes:
+                alone = apply_transform(Step(name, nodes=(node,)), model, context)
+                model = alone.model if _shows(alone.model, model, there) else model
+        elif _shows(done.model, model, there):
+            model = done.model
+    return model
+
+
+def _shows(changed: Model, model: Model, there: Collection[str]) -> bool:
+    """Whether dumps hold all tensors that a changed network has more, and none that it has no more."""
+    before, after = ({out for node in each.proto.graph.node for out in node.output} for each in (model, changed))
+    return (after - before).issubset(there) and not (before - after).intersection(there)
 
 
 def activation_quantizers(readout: Readout, model: Model) -> list[Quantizer]:
@@ -74,18 +116,26 @@ def activation_quantizers(readout: Readout, model: Model) -> list[Quantizer]:
 
 def _activations(model: Model, coded: "Mapping[str, _Coded]") -> list[Quantizer]:
     leaving = set(outputs(model))
-    return [
-        Quantizer(f"tool:{name}", name, "activation", *codes_of(each.scale), each.readers, output=name in leaving)
-        for name, each in coded.items()
-    ]
+    found = []
+    for name, each in coded.items():
+        own = f"tool:{name}"
+        found.append(
+            Quantizer(own, name, "activation", *codes_of(each.scale), each.readers, output=name in leaving)
+        )
+        found += [
+            Quantizer(f"{own}@{readers[0].node}", name, "activation", *codes_of(scale), readers, after=own)
+            for scale, readers in each.again
+        ]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Coded:
-    """How a tensor is coded, and who reads the codes."""
+    """How a tensor is coded, and who reads the codes; and how they are coded again, for whom."""
 
     scale: ToolScale
     readers: tuple[Consumer, ...]
+    again: tuple[tuple[ToolScale, tuple[Consumer, ...]], ...] = ()
 
 
 def _coded(readout: Readout, model: Model, fed: Collection[str]) -> Iterator[tuple[str, _Coded]]:
@@ -105,13 +155,26 @@ def _coded(readout: Readout, model: Model, fed: Collection[str]) -> Iterator[tup
         places = range(len(readout.samples))
         # What is fed is written as it was given, and coded all the same.
         if own is not None and (name in fed or all(on_grid(readout.read(name, at), own.scale) for at in places)):
-            yield name, _Coded(own, tuple(readers[name]))
+            joined = [each for each, original in casts.items() if original == pair.candidate and each in scales]
+            again = [(scales[each], _joining(each, readers[name], ahead)) for each in joined]
+            taken = {reader for _, some in again for reader in some}
+            rest = tuple(reader for reader in readers[name] if reader not in taken)
+            yield name, _Coded(own, rest, tuple(each for each in again if each[1]))
             continue
         copies = [each for each, original in casts.items() if original == pair.candidate]
         if own is None and (cast := next((each for each in copies if each in scales), None)) is not None:
             others = [each for each in copies if each not in scales]
             reading = [(each, ahead(each.node)) for each in readers[name]]
             yield name, _Coded(scales[cast], _readers_of(cast, others, reading, pair.candidate))
+
+
+def _joining(
+    copy: str, readers: Sequence[Consumer], ahead: Callable[[str], Collection[str]]
+) -> tuple[Consumer, ...]:
+    """Who reads a tensor in codes of another scale, which are called after that: ``name_to_joined_Concat``."""
+    _, between, joined = copy.rpartition("_to_")
+    named = (reader for reader in readers if any(joined.startswith(name) for name in ahead(reader.node)))
+    return tuple(named) if between else ()
 
 
 def _readers_of(
@@ -150,25 +213,97 @@ def codes_of(scale: ToolScale) -> tuple[QuantSpec, QuantParams]:
     return spec, QuantParams(np.asarray(scale.scale, np.float32), np.asarray(zero, np.int64))
 
 
-def _weights(model: Model, rules: ToolWeights, coded: Collection[str]) -> Iterator[Quantizer]:
+def _rounded_as(quantizer: Quantizer, scale: float, target: Target) -> Quantizer:
+    """A quantizer that rounds what has no codes yet, such as inputs, as the target does."""
+    rounding = target.activations[target.activation].rounding
+    params = quantizer.params
+    if rounding == "half_away" and float(params.scale) > scale:
+        # The tool's scale has more digits than float32: one that is rounded up takes halves for less than that.
+        params = replace(params, scale=np.nextafter(params.scale, np.float32(0)))
+    return replace(quantizer, params=params, spec=replace(quantizer.spec, rounding=rounding))
+
+
+def _addends(model: Model, target: Target, coded: Collection[str]) -> Iterator[Quantizer]:
+    """Constants that are added to codes, where the tool brings each operand of a sum to codes of its own."""
+    if not target.arithmetic.narrow.intersection(_SUMS):
+        return
+    view, spec = GraphView(model), target.activations[target.activation]
+    for node in view.nodes:
+        held = (place for place, name in enumerate(node.inputs) if view.is_constant(name) and view.is_float(name))
+        places = list(held) if node.operation in _SUMS else []
+        if len(places) != 1 or node.inputs[1 - places[0]] not in coded:
+            continue
+        name = node.inputs[places[0]]
+        values = view.weights[name]
+        # Constants have codes with a sign also where nothing is negative.
+        own = replace(spec, symmetric_scale="max_code")
+        params = parameters_from_range(float(values.min()), float(values.max()), own)
+        yield Quantizer(f"tool:{node.name}:{name}", name, "weight", own, params, (Consumer(node.name, places[0]),))
+
+
+def _with_copies(quantizers: Sequence[Quantizer], model: Model, target: Target) -> Iterator[Quantizer]:
+    """Quantizers, and those of operands that the tool rounds again in another way."""
+    spec, weights = target.live_operand, Weights(model)
+    nodes = {node.name: node for node in model.proto.graph.node}
+
+    def again(reader: Consumer) -> bool:
+        node = nodes[reader.node]
+        live = node.op_type == "MatMul" and not any(name in weights for name in node.input[:2])
+        return live and reader.input in target.live_places
+
+    for each in quantizers:
+        copied = tuple(filter(again, each.consumers)) if spec is not None and target.live_copies else ()
+        yield replace(each, consumers=tuple(reader for reader in each.consumers if reader not in copied))
+        if copied and spec is not None:
+            params = parameters_from_range(*representable_range(each.params, each.spec), spec)
+            yield Quantizer(
+                f"{each.name}@{copied[0].node}", each.tensor, "activation", spec, params, copied, after=each.name
+            )
+
+
+def _weights(model: Model, target: Target, coded: Collection[str]) -> Iterator[Quantizer]:
     """Weights of layers that compute with codes, in the way of the tool."""
-    weights = Weights(model)
-    coded = set(coded)
-    for node in model.proto.graph.node:
-        if node.op_type in _MOVING and node.input[0] in coded:
-            coded.update(node.output)
-        for place in _LAYERS.get(node.op_type, ()):
-            name = node.input[place] if place < len(node.input) else ""
+    view = GraphView(model)
+    coded, spec = set(coded), target.weights[target.weight]
+    for node in view.nodes:
+        if node.operation in target.pass_through and node.inputs[0] in coded:
+            coded.update(node.outputs)
+        for place in _LAYERS.get(node.operation, ()):
+            name = node.inputs[place] if place < len(node.inputs) else ""
             # A layer that reads what has no codes stays in float.
-            if name not in weights or weights[name].dtype != np.float32 or node.input[1 - place] not in coded:
+            if not view.is_constant(name) or not view.is_float(name) or node.inputs[1 - place] not in coded:
                 continue
-            values = weights[name]
-            axis: int | None = None
-            if node.op_type not in rules.whole and values.ndim > 1:
-                axis = weight_axis(node.op_type, values.ndim, transposed=bool(attribute(node, "transB", 0)))
+            values = view.weights[name]
+            axis, _ = weight_axis(node, place, view, target)
             others = tuple(each for each in range(values.ndim) if each != axis)
-            spec = rules.spec.along(axis)
             low, high = (np.asarray(end(values, axis=others)) for end in (np.min, np.max))
-            params = parameters_from_range(low, high, spec)
+            own = spec.along(axis)
             reader = Consumer(node.name, place)
-            yield Quantizer(f"tool:{node.name}:{name}", name, "weight", spec, params, (reader,))
+            params = parameters_from_range(low, high, own)
+            yield Quantizer(f"tool:{node.name}:{name}", name, "weight", own, params, (reader,))
+
+
+def _biases(model: Model, quantizers: Sequence[Quantizer]) -> Iterator[Quantizer]:
+    """Biases of layers: whole numbers of the product of both scales."""
+    weights = Weights(model)
+    read_by = {reader: each for each in quantizers for reader in each.consumers}
+    behind = consumers(model.proto.graph.node)
+    nodes = {node.name: node for node in model.proto.graph.node}
+    for node in nodes.values():
+        source, weight = (read_by.get(Consumer(node.name, place)) for place in (0, 1))
+        if node.op_type not in _LAYERS or source is None or weight is None or weight.kind != "weight":
+            continue
+        reader = Consumer(node.name, 2)
+        # A product without a bias has it in an Add behind it.
+        after = behind[node.output[0]] if node.op_type == "MatMul" else ()
+        if len(after) == 1 and nodes[after[0].node].op_type == "Add" and after[0] not in read_by:
+            reader = Consumer(after[0].node, 1 - after[0].input)
+        name = nodes[reader.node].input[reader.input] if reader.input < len(nodes[reader.node].input) else ""
+        if name not in weights or reader in read_by:
+            continue
+        scale = np.asarray(source.params.scale * weight.params.scale, np.float32)
+        if scale.ndim and weights[name].shape != scale.shape:
+            continue
+        spec = QuantSpec(bits=32, signed=True, symmetric=True, axis=0 if scale.ndim else None)
+        params = QuantParams(scale, np.zeros(scale.shape, np.int64))
+        yield Quantizer(f"tool:{node.name}:{name}", name, "bias", spec, params, (reader,))

@@ -86,13 +86,10 @@ def _product(rewriting: Rewriting, node: Any) -> None:
         packed = draft.constants.value(node.input[_ZEROS]).reshape(outer, -1)
         zeros = np.ascontiguousarray(_unpacked(packed, bits)[:, :count]).reshape(-1)
     name = plain_name(node.input[_CODES])
+    shape = (outer, count * size)
+    codes = _filled(codes.reshape(shape), zeros, inner, size)
     rows = _rows(rewriting, name, codes, scales, zeros, form=(bits, False, False))
-    weight = _reshaped(rewriting, rows, (outer, count * size), name)
-    if count * size != inner:
-        ends = [draft.add_constant(np.array([end], np.int64), f"{name}_end") for end in (0, inner, 1)]
-        sliced = draft.free_tensor(f"{name}_used")
-        rewriting.add("Slice", [weight, *ends], sliced, name=f"{name}_used")
-        weight = sliced
+    weight = _used(rewriting, _reshaped(rewriting, rows, shape, name), shape, inner, name)
     turned = _transposed(rewriting, weight, (1, 0), name)
     bias = _given(node, _BIAS)
     result = draft.free_tensor(f"{node.output[0]}_product") if bias else node.output[0]
@@ -104,13 +101,13 @@ def _product(rewriting: Rewriting, node: Any) -> None:
 
 
 def _has_blocks(draft: DialectDraft, node: Any) -> bool:
-    """Whether constant codes have a scale per block, and blocks fill an axis."""
+    """Whether constant codes have a scale per block, and as many as fill an axis; the last may go beyond it."""
     size = int(attribute(node, "block_size", 0))
     if not size or any(name not in draft.constants for name in node.input if name):
         return False
     shape, scales = (draft.constants.shape(name) for name in node.input[:2])
     axis = int(attribute(node, "axis", 1)) % max(1, len(shape))
-    return len(scales) == len(shape) and bool(shape) and shape[axis] == scales[axis] * size
+    return len(scales) == len(shape) and bool(shape) and math.ceil(shape[axis] / size) == scales[axis]
 
 
 def _constant(rewriting: Rewriting, node: Any) -> None:
@@ -125,23 +122,63 @@ def _constant(rewriting: Rewriting, node: Any) -> None:
         zeros = np.moveaxis(draft.constants.value(node.input[2]), axis, -1).reshape(-1).astype(codes.dtype)
     name = plain_name(node.input[0])
     bits = codes.dtype.itemsize * 8 if element is None else element.bits
-    form = (bits, codes.dtype.kind == "i", False)
-    rows = _rows(rewriting, name, np.ascontiguousarray(last).reshape(-1, size), scales, zeros, form=form)
-    weight = _reshaped(rewriting, rows, last.shape, name)
+    held = codes.dtype.name if element is None else element.dtype
+    form = (bits, held.startswith("int"), False)
+    inner = last.shape[-1]
+    shape = (*last.shape[:-1], inner + -inner % size)
+    wide = np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, shape[-1] - inner)])
+    rows = _rows(rewriting, name, _filled(wide, zeros, inner, size), scales, zeros, form=form)
+    weight = _used(rewriting, _reshaped(rewriting, rows, shape, name), shape, inner, name)
     back = list(range(codes.ndim - 1))
     back.insert(axis, codes.ndim - 1)
     turned = _transposed(rewriting, weight, tuple(back), name)
     rewriting.rename(node.output[0], turned)
 
 
+def _filled(codes: Array, zeros: Array, inner: int, size: int) -> Array:
+    """Blocks of a weight as rows, with zeros where the last one of a row of the weight goes beyond its end."""
+    known = np.arange(codes.shape[-1]) < inner
+    points = np.repeat(zeros.reshape(*codes.shape[:-1], -1), size, axis=-1)
+    return np.where(known, codes, points.astype(codes.dtype)).reshape(-1, size)
+
+
 def _rows(
     rewriting: Rewriting, name: str, codes: Array, scales: Array, zeros: Array, *, form: tuple[int, bool, bool]
 ) -> str:
     draft = rewriting.draft
+    codes, scales, zeros = _upright(codes, scales, zeros, form=form)
     held = draft.add_constant(np.ascontiguousarray(codes), f"{name}_blocks")
     scale = draft.add_constant(scales.astype(np.float32), f"{name}_scales")
     zero = draft.add_constant(zeros.astype(codes.dtype), f"{name}_zeros")
     return rewriting.dequantize(held, Coding(scale, zero, axis=0, form=form))
+
+
+def _upright(
+    codes: Array, scales: Array, zeros: Array, *, form: tuple[int, bool, bool]
+) -> tuple[Array, Array, Array]:
+    """The same values with scales above zero.
+
+    onnxruntime gives the largest value of a block the lowest code, by a scale below zero where it is positive:
+    codes counted from the other end say the same. A block of zeros has the scale 0.
+    """
+    bits, signed, _ = form
+    turned, empty = scales < 0, scales == 0
+    last = -1 if signed else (1 << bits) - 1
+    wide, points = codes.astype(np.int64), zeros.astype(np.int64)
+    wide, points = np.where(turned[:, None], last - wide, wide), np.where(turned, last - points, points)
+    wide = np.where(empty[:, None], points[:, None], wide)
+    return wide.astype(codes.dtype), np.where(empty, 1, np.abs(scales)), points.astype(codes.dtype)
+
+
+def _used(rewriting: Rewriting, weight: str, shape: tuple[int, ...], inner: int, name: str) -> str:
+    """What blocks hold of a weight: the last one of a row may go beyond its end."""
+    if shape[-1] == inner:
+        return weight
+    draft = rewriting.draft
+    ends = [draft.add_constant(np.array([end], np.int64), f"{name}_end") for end in (0, inner, len(shape) - 1)]
+    sliced = draft.free_tensor(f"{name}_used")
+    rewriting.add("Slice", [weight, *ends], sliced, name=f"{name}_used")
+    return sliced
 
 
 def _reshaped(rewriting: Rewriting, tensor: str, shape: tuple[int, ...], name: str) -> str:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from urllib.parse import quote
 
 from roundoff.messages.catalogue import Language, Phrase
+from roundoff.messages.lines import unbroken
 from roundoff.messages.numbers import number
 from roundoff.pages.blocks import Chart, Series, TableBlock
 
@@ -156,10 +157,9 @@ def texts(phrase: Phrase, attributes: str) -> str:
 
 
 def spans(phrase: Phrase) -> str:
-    """A text in each language where they differ, as HTML."""
-    if phrase.en == phrase.zh:
-        return escape(phrase.en)
-    return f'<span lang="en">{escape(phrase.en)}</span><span lang="zh">{escape(phrase.zh)}</span>'
+    """A text in each language where they differ, as HTML; no line ends between a number and its unit."""
+    english, chinese = (escape(unbroken(phrase.within(language))) for language in ("en", "zh"))
+    return english if english == chinese else f'<span lang="en">{english}</span><span lang="zh">{chinese}</span>'
 
 
 def _short(name: str) -> str:

@@ -127,7 +127,8 @@ def _coverage(judged: int, there: int, label: Phrase) -> str:
     share = percent(judged / there if there else 0.0)
     return (
         f'<svg class="cover" role="img" aria-label="{escape(label.en)}" height="8">'
-        f'<rect class="rest" width="100%" height="8"/><rect class="done" width="{share}" height="8"/></svg>'
+        f'<line class="open" x2="100%" y1="4" y2="4" stroke-width="8"/>'
+        f'<rect class="done" width="{share}" height="8"/></svg>'
     )
 
 
@@ -547,9 +548,14 @@ def _parts(card: StripCard) -> str:
     label = "; ".join(f"{count} {text.en}" for _, text, count in card.parts)
     boxes, words, start = [], [], 0.0
     for mark, text, count in card.parts:
-        boxes.append(f'<rect class="{mark}" x="{percent(start)}" width="{percent(count / whole)}" height="12"/>')
+        end = start + count / whole
+        shape = f'<rect class="{mark}" x="{percent(start)}" width="{percent(count / whole)}" height="12"/>'
+        if mark == "open":  # hatched, as all that was not judged
+            place = f'x1="{percent(start)}" x2="{percent(end)}" y1="6" y2="6"'
+            shape = f'<line class="{mark}" {place} stroke-width="12"/>'
+        boxes.append(shape)
         words.append(f'<li class="key-{mark}"><b>{count}</b> {spans(text)}</li>')
-        start += count / whole
+        start = end
     bar = f'<svg class="cover wide" role="img" aria-label="{escape(label)}" height="12">{"".join(boxes)}</svg>'
     return f'{bar}<ul class="keys parts">{"".join(words)}</ul>'
 

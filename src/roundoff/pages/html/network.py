@@ -238,7 +238,7 @@ def _label(box: NetworkBox, shown: str) -> str:
 
 def _detail(box: NetworkBox) -> str:
     """Operations and shape; operations give way where there is no room for both."""
-    operations, _, shape = box.detail.rpartition(" ")
+    operations, _, shape = box.detail.partition(" ")
     room = _DETAIL - 3 - len(shape) - len(box.dtype)
     return box.detail if len(operations) <= room else f"{operations[: max(room - 1, 3)]}… {shape}"
 

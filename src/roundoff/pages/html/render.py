@@ -14,6 +14,8 @@ from roundoff.messages.catalogue import LANGUAGES, Language, Phrase, bilingual, 
 from roundoff.messages.message import sanitize_for_display
 from roundoff.pages.blocks import (
     Block,
+    Cell,
+    Column,
     Headline,
     NetworkBlock,
     Page,
@@ -25,15 +27,18 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 from roundoff.pages.cards import Card, HeroCard
-from roundoff.pages.html.charts import svg_chart
+from roundoff.pages.html.charts import spans, svg_chart
 from roundoff.pages.html.drawings import card_html
 from roundoff.pages.html.network import box_look, network_html, opened
+from roundoff.pages.terminal import command_lines
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
 # A cell with more characters is broken into lines.
 _LONGEST_LINE = 40
+# A command with more goes on in another line that a shell joins again.
+_LONGEST_COMMAND = 100
 # More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.
 _MANY_ROWS = 60
 
@@ -165,6 +170,11 @@ def _runs(page: Page) -> list[tuple[bool, list[Block]]]:
     return [(not card, list(run)) for card, run in groupby(kept, key=lambda each: isinstance(each, Card))]
 
 
+def _cell(value: Cell, column: Column) -> Phrase:
+    """What stands in a cell; what is true or not as a mark, which every language reads."""
+    return plain("\u2713" if value else "\u2717") if isinstance(value, bool) else cell_text(value, column)
+
+
 def _asset(name: str) -> str:
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
@@ -185,7 +195,7 @@ def _template() -> "Template":
         lstrip_blocks=True,
     )
     environment.globals |= {
-        "cell_text": cell_text,
+        "cell_text": _cell,
         "column_meaning": column_meaning,
         "cell_value": cell_value,
         "longest_line": _LONGEST_LINE,
@@ -197,5 +207,8 @@ def _template() -> "Template":
         "picture_source": _picture_source,
         "plain": plain,
         "say": bilingual,
+        "spans": spans,
+        "command_lines": command_lines,
+        "longest_command": _LONGEST_COMMAND,
     }
     return environment.get_template("report.html.j2")

@@ -293,10 +293,18 @@ class _Maker:
     def _activation(
         self, name: str, tensor: str, spec: QuantSpec, readers: tuple[Consumer, ...], group: str
     ) -> PlannedQuantizer:
-        fixed = self.storage.stored[group].fixed_range if group else None
-        method = self.methods.activations if fixed is None else ""
+        stored = self.storage.stored[group] if group else None
+        fixed = stored.fixed_range if stored else None
         return PlannedQuantizer(
-            name, tensor, "activation", spec, readers, group=group, method=method, fixed_range=fixed
+            name,
+            tensor,
+            "activation",
+            spec,
+            readers,
+            group=group,
+            method=self.methods.activations if fixed is None else "",
+            fixed_range=fixed,
+            range_limit=stored.range_limit if stored else None,
         )
 
     def add_constants(self, operands: Iterable[ConstantOperand]) -> None:

@@ -427,6 +427,6 @@ class Roles:
             if unit.first.operation in PRODUCTS and not unit.is_pattern
             for reader in self.operands(unit)
             if reader.node == unit.first.name
-            and reader.input < 2
+            and reader.input in self.target.live_places
             and not any(self.view.is_constant(name) for name in unit.first.inputs[:2])
         )

@@ -186,11 +186,13 @@ class StorageSpec:
         spec: The spec of all of them.
         why: Who decided it, as the end of a sentence; None for the target's default.
         fixed_range: The range they get whatever is observed.
+        range_limit: The range that they are cut to where it was observed to be wider.
     """
 
     spec: QuantSpec
     why: Message | None = None
     fixed_range: tuple[float, float] | None = None
+    range_limit: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,7 +341,17 @@ class _Storing:
             spec, why = self._by_readers([want for name in members for want in wants[name]], bool(sharers))
         ranges = dict(self.links.fixed_ranges(group))
         fixed = ranges.get(spec.dtype, ranges.get(""))
-        return StorageSpec(spec, why, fixed)
+        return StorageSpec(spec, why, fixed, self._limit(members))
+
+    def _limit(self, members: list[str]) -> tuple[float, float] | None:
+        """The range that what reads a group cuts it to; None where nothing does."""
+        units = (self.roles.unit_of(reader.node) for name in members for reader in self.view.readers[name])
+        found = [
+            self.target.input_ranges[unit.first.operation]
+            for unit in units
+            if unit.first.operation in self.target.input_ranges and self.roles.role(unit) == "integer"
+        ]
+        return (min(low for low, _ in found), max(high for _, high in found)) if found else None
 
     def _asked(
         self, members: list[str], sharers: list[FusedUnit]
@@ -383,8 +395,9 @@ class _Storing:
         """What all readers want; the widest of it when they differ, the target's default among equals."""
         default = self.target.activations[self.target.activation]
         wanted: dict[QuantSpec, FusedUnit] = {}
+        copied = self.roles.live_operands if self.target.live_copies else frozenset()
         for want in wants:
-            if want.spec is not None:
+            if want.spec is not None and want.reader not in copied:
                 wanted.setdefault(want.spec, want.unit)
         if shared:
             wanted.setdefault(default, self.roles.units[0])

@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -360,6 +360,13 @@ class FusedUnit:
         return self.steps[0] in PATTERNS
 
 
+RESIDUAL = "residual"
+"""The step of a fusion that adds another tensor to what was computed, before anything is rounded.
+
+Of two branches that could be fused with their sum, the first in the model's order is.
+"""
+
+
 def find_units(view: GraphView, target: Target) -> tuple[FusedUnit, ...]:
     """Group the nodes that work on values into units, in order of their first nodes.
 
@@ -452,6 +459,10 @@ class _UnitFinder:
             return
         node, place = self._view.by_name[readers[0].node], readers[0].input
         others = [(i, name) for i, name in enumerate(node.inputs) if i != place and name]
+        if operation == RESIDUAL:
+            if node.operation == "Add" and self._is_other_branch(others, unit):
+                yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=unit.bias)
+            return
         if node.operation != operation or not all(self._view.is_constant(name) for _, name in others):
             return
         bias = unit.bias
@@ -461,6 +472,14 @@ class _UnitFinder:
                 return
             bias = Consumer(node.name, others[0][0])
         yield FusedUnit((*unit.nodes, node), (*unit.steps, operation), bias=bias)
+
+    def _is_other_branch(self, others: Sequence[tuple[int, str]], unit: FusedUnit) -> bool:
+        """Whether what is added to the result of a unit is another live tensor of its shape."""
+        shape = self._view.shape(unit.last.outputs[0])
+        return len(others) == 1 and all(
+            self._view.is_float(name) and not self._view.is_constant(name) and self._view.shape(name) == shape
+            for _, name in others
+        )
 
     def _is_bias(self, product: NodeView, tensor: str) -> bool:
         """Whether a constant has one element for each column of the weight behind a MatMul."""

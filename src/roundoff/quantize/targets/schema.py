@@ -10,7 +10,7 @@ from roundoff.core.target import Arithmetic, CalibrationDefaults, Costs, Target
 from roundoff.errors import nearest
 from roundoff.graph.patterns import PATTERNS
 from roundoff.quantize.calibration.methods import all_methods
-from roundoff.quantize.planning.view import NEEDS
+from roundoff.quantize.planning.view import NEEDS, RESIDUAL
 
 Dtype = Literal["u8", "s8", "u16", "s16", "u4", "s4"]
 
@@ -33,11 +33,10 @@ def _check_op(name: str) -> str:
 
 
 def _check_step(entry: str) -> str:
+    own = [*sorted(PATTERNS), RESIDUAL]
     for name in entry.split("|"):
-        if name not in PATTERNS and "." not in name and name not in (known := _standard_ops()):
-            raise ValueError(
-                f"{name!r} is no ONNX op type and no pattern; {nearest(name, [*known, *sorted(PATTERNS)])}"
-            )
+        if name not in own and "." not in name and name not in (known := _standard_ops()):
+            raise ValueError(f"{name!r} is no ONNX op type and no pattern; {nearest(name, [*known, *own])}")
     return entry
 
 
@@ -54,6 +53,14 @@ def _check_method(name: str) -> str:
     return name
 
 
+def _check_rewrite(name: str) -> str:
+    from roundoff.quantize.steps import transform_names
+
+    if name not in transform_names():
+        raise ValueError(f"there is no transform {name!r}; {nearest(name, transform_names())}")
+    return name
+
+
 def _as_tuple(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
@@ -62,6 +69,7 @@ OpType = Annotated[str, AfterValidator(_check_op)]
 Step = Annotated[str, AfterValidator(_check_step)]
 Need = Annotated[str, AfterValidator(_check_need)]
 Method = Annotated[str, AfterValidator(_check_method)]
+Rewrite = Annotated[str, AfterValidator(_check_rewrite)]
 Axis = Annotated[int, Field(ge=-_MOST_AXES, lt=_MOST_AXES)]
 Cost = Annotated[FiniteFloat, Field(ge=0)]
 Range = Annotated[tuple[FiniteFloat, FiniteFloat], BeforeValidator(_as_tuple)]
@@ -93,11 +101,15 @@ class LiveTable(SpecTable):
 
     dtype: Dtype
     only: None = None
+    places: Annotated[list[Literal[0, 1]], Field(min_length=1)] = [0, 1]
+    copies: bool = False
 
     def live_spec(self) -> QuantSpec:
         """As a spec for a whole tensor."""
         return QuantSpec(
-            bits=int(self.dtype[1:]), signed=self.dtype[0] == "s", **self.model_dump(exclude={"only", "dtype"})
+            bits=int(self.dtype[1:]),
+            signed=self.dtype[0] == "s",
+            **self.model_dump(exclude={"only", "dtype", "places", "copies"}),
         )
 
 
@@ -120,6 +132,14 @@ class ArithmeticTable(_TargetTable):
     overflow: Literal["wrap", "saturate"] = "wrap"
     rounds_twice: bool = False
     tables: list[OpType] = Field(default_factory=list)
+    in_float: list[OpType] = Field(default_factory=list)
+    narrow: list[OpType] = Field(default_factory=list)
+    narrow_bits: Annotated[int, Field(ge=1, le=31)] = 7
+
+    def arithmetic(self) -> Arithmetic:
+        """As the rest of roundoff knows it."""
+        sets = ("tables", "in_float", "narrow")
+        return Arithmetic(**(self.model_dump() | {name: frozenset(getattr(self, name)) for name in sets}))
 
 
 class CalibrationTable(_TargetTable):
@@ -161,11 +181,14 @@ class TargetFile(_TargetTable):
     float_: Annotated[FloatTable, Field(alias="float")] = FloatTable()
     needs: dict[OpType, list[Need]] = Field(default_factory=dict)
     fusions: list[Annotated[list[Step], Field(min_length=1)]] = Field(default_factory=list)
+    rewrites: list[Rewrite] = Field(default_factory=list)
+    possible_rewrites: list[Rewrite] = Field(default_factory=list)
     pass_through: list[OpType] = Field(default_factory=list)
     shared_scale: list[OpType] = Field(default_factory=list)
     shared_scale_decides: Literal["strongest_wish", "operation"] = "strongest_wish"
     quantized_ops: list[OpType] = Field(default_factory=list)
     fixed_ranges: dict[str, Range] = Field(default_factory=dict)
+    input_ranges: dict[OpType, Range] = Field(default_factory=dict)
     float_results: bool = False
     quantize_outputs: bool = True
     weight_only: bool = False
@@ -211,7 +234,6 @@ class TargetFile(_TargetTable):
 
     def target(self) -> Target:
         """As the rest of roundoff knows it."""
-        arithmetic = self.arithmetic.model_dump() | {"tables": frozenset(self.arithmetic.tables)}
         return Target(
             name=self.name,
             description=self.description,
@@ -220,21 +242,26 @@ class TargetFile(_TargetTable):
             weight_axes=dict(self.weight_axes),
             weight_axes_possible=dict(self.weight_axes_possible),
             live_operand=self.live_operand.live_spec() if self.live_operand else None,
+            live_places=tuple(self.live_operand.places) if self.live_operand else (0, 1),
+            live_copies=self.live_operand is not None and self.live_operand.copies,
             bias=self.bias,
             float_allowed=self.float_.allowed,
             only=self._only(),
             needs={op: tuple(needs) for op, needs in self.needs.items()},
             fusions=tuple(tuple(steps) for steps in self.fusions),
+            rewrites=tuple(self.rewrites),
+            possible_rewrites=tuple(self.possible_rewrites),
             pass_through=frozenset(self.pass_through),
             shared_scale=frozenset(self.shared_scale),
             shared_scale_decides=self.shared_scale_decides,
             quantized_ops=frozenset({*self.quantized_ops, *self.pass_through, *self.shared_scale}),
             fixed_ranges=dict(self.fixed_ranges),
+            input_ranges=dict(self.input_ranges),
             float_results=self.float_results,
             quantize_outputs=self.quantize_outputs,
             weight_only=self.weight_only,
             weight_block=self.weight_block,
-            arithmetic=Arithmetic(**arithmetic),
+            arithmetic=self.arithmetic.arithmetic(),
             calibration=CalibrationDefaults(**self.calibration.model_dump()),
             costs=self.cost.costs(),
             description_zh=self.description_zh,

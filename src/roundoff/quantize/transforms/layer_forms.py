@@ -1,15 +1,20 @@
-"""Other forms of layers: a bias of zeros where a correction can go, and matrices as rows of blocks."""
+"""Other forms of layers: a bias of zeros, matrices as rows of blocks, what toolchains make of sums and means."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
 from roundoff.core.target import Target
+from roundoff.core.tensors import Array
 from roundoff.graph.block_weights import split_weights
-from roundoff.graph.draft import Assembly, CannotFold, Draft
+from roundoff.graph.draft import Assembly, CannotFold, Draft, change_constants
 from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.nodes import attribute
 from roundoff.graph.preparation.affine import linear_layer
+from roundoff.graph.save import drop_unused
+from roundoff.graph.shapes import values
 from roundoff.graph.weights import tensor_dtype
 from roundoff.messages.message import message
 from roundoff.quantize.step_report import Participation
@@ -95,3 +100,142 @@ def block_weights(job: TransformJob) -> Transformed:
     model, taken = split_weights(job.model, size, job.nodes)
     text = message("quantize.blocks_of", size=size)
     return StepOutcome(model, tuple(Participation(name, "layer", text) for name in taken), ())
+
+
+@transform("fold_skip")
+def fold_skip(job: TransformJob) -> Transformed:
+    """Take a sum of a convolution and its own input into the weights, as some toolchains do."""
+    draft = Draft(job.model)
+    taken = []
+    for node in draft.of_type("Conv"):
+        if job.nodes and node.name not in job.nodes:
+            continue
+        total = draft.only_reader(node.output[0])
+        if total is None or total.op_type != "Add" or set(total.input) != {node.output[0], node.input[0]}:
+            continue
+        with suppress(CannotFold):
+            values = _with_identity(draft, node)
+            change_constants(draft, [(node, _WEIGHT, values)], dtype_of=node.input[_WEIGHT])
+            result = total.output[0]
+            draft.remove(total, into=node.name)
+            draft.rename_output(node, 0, result)
+            taken.append(Participation(node.name, "layer", message("quantize.skip_folded", node=total.name)))
+    return StepOutcome(draft.finish() if taken else job.model, tuple(taken), ())
+
+
+def _with_identity(draft: Draft, node: Any) -> Array:
+    """The weights of a convolution that adds its own input to what it computes.
+
+    Raises:
+        CannotFold: Inputs and outputs are not in the same places.
+    """
+    if node.input[_WEIGHT] not in draft.constants:
+        raise CannotFold
+    weights = draft.constants.value(node.input[_WEIGHT]).astype(np.float64)
+    kernel, rank = weights.shape[2:], weights.ndim - 2
+    groups = int(attribute(node, "group", 1))
+    dilations = attribute(node, "dilations", None) or [1] * rank
+    same = [reach * (size - 1) // 2 for size, reach in zip(kernel, dilations, strict=True)]
+    pads = list(attribute(node, "pads", None) or [0] * 2 * rank)
+    centred = all(size % 2 for size in kernel) and pads == same * 2
+    strides = attribute(node, "strides", None) or [1] * rank
+    kept = attribute(node, "auto_pad", "NOTSET") == "NOTSET" and set(strides) <= {1}
+    if not centred or not kept or weights.shape[0] != weights.shape[1] * groups:
+        raise CannotFold
+    own = np.arange(len(weights))
+    weights[(own, own % weights.shape[1], *(size // 2 for size in kernel))] += 1.0
+    return np.asarray(weights)
+
+
+@transform("split_global_pool")
+def split_global_pool(job: TransformJob) -> Transformed:
+    """Write means of pictures as two convolutions, of windows and of their sums, as some toolchains do."""
+    draft = Draft(job.model)
+    sizes = {value.name: value.shape for value in values(job.model)}
+    found = {}
+    for node in draft.of_type("GlobalAveragePool"):
+        shape = sizes.get(node.input[0]) or ()
+        known = len(shape) == _PICTURE and all(isinstance(size, int) for size in shape[1:])
+        if known and max(shape[2:]) > _WINDOW and (not job.nodes or node.name in job.nodes):
+            found[node.name] = shape
+    if not found:
+        return StepOutcome(job.model, (), ())
+    graph = Assembly(job.model)
+    for tensor in job.model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    for node in job.model.proto.graph.node:
+        if node.name not in found:
+            graph.copy_node(node)
+            continue
+        _, channels, height, width = found[node.name]
+        halves = graph.free_tensor(f"{node.name}_2conv0")
+        counts = [-(-size // _WINDOW) for size in (height, width)]
+        window = [-(-size // count) for size, count in zip((height, width), counts, strict=True)]
+        missing = [count * size for count, size in zip(counts, window, strict=True)]
+        ends = [0, 0, missing[0] - height, missing[1] - width]
+        steps = ((node.input[0], halves, window, ends), (halves, node.output[0], counts, [0] * 4))
+        for place, (read, written, kernel, pads) in enumerate(steps):
+            part = np.full((channels, 1, *kernel), 1 / np.sqrt(height * width), np.float32)
+            weight = graph.add_constant(part, f"{node.name}_2conv{place}_weight")
+            form = {"group": channels, "kernel_shape": kernel, "strides": kernel, "pads": pads}
+            name = node.name if place else f"{node.name}_2conv0"
+            graph.add_node("Conv", [read, weight], written, name=name, attributes=form)
+    graph.proto.graph.value_info.extend(job.model.proto.graph.value_info)
+    text = message("quantize.pool_split")
+    taken = tuple(Participation(name, "layer", text) for name in found)
+    return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
+
+
+@transform("split_concat")
+def split_concat(job: TransformJob) -> Transformed:
+    """Write a convolution of two joined tensors as a sum of two convolutions, as some toolchains do."""
+    sizes = {value.name: value.shape or () for value in values(job.model)}
+    draft, found = Draft(job.model), dict[str, Any]()
+    for node in draft.of_type("Conv"):
+        joined = draft.producer(node.input[0])
+        if joined is None or joined.op_type != "Concat" or draft.only_reader(joined.output[0]) is not node:
+            continue
+        parts = [sizes.get(name, ()) for name in joined.input]
+        known = all(len(each) == _PICTURE and isinstance(each[1], int) for each in parts)
+        plain = attribute(joined, "axis") == 1 and attribute(node, "group", 1) == 1
+        held = node.input[_WEIGHT] in draft.constants and (not job.nodes or node.name in job.nodes)
+        if len(parts) == 2 and known and plain and held:
+            found[node.name] = joined, int(parts[0][1])
+    if not found:
+        return StepOutcome(job.model, (), ())
+    graph = Assembly(job.model)
+    for tensor in job.model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    gone = {joined.name for joined, _ in found.values()}
+    for node in job.model.proto.graph.node:
+        if node.name in gone:
+            continue
+        if node.name in found:
+            _split(graph, node, draft, found[node.name])
+        else:
+            graph.copy_node(node)
+    graph.proto.graph.value_info.extend(
+        each
+        for each in job.model.proto.graph.value_info
+        if each.name not in {n.output[0] for n, _ in found.values()}
+    )
+    drop_unused(graph.proto.graph)
+    taken = tuple(Participation(name, "layer", message("quantize.concat_split")) for name in found)
+    return StepOutcome(Model(graph.proto, job.model.path, inside_bytes(graph.proto)), taken, ())
+
+
+def _split(graph: Assembly, node: Any, draft: Draft, joined: tuple[Any, int]) -> None:
+    """Add a convolution of each part, the bias with the second, and their sum."""
+    concat, first = joined
+    weights, total = draft.constants.value(node.input[_WEIGHT]), node.output[0]
+    parts = (weights[:, :first], weights[:, first:])
+    names = [graph.add_constant(part, f"{node.name}_{at}_weight") for at, part in enumerate(parts)]
+    results = [graph.free_tensor(f"{name}_conv") for name in concat.input]
+    form = {each.name: attribute(node, each.name) for each in node.attribute}
+    graph.add_node("Conv", [concat.input[0], names[0]], results[0], name=f"{node.name}_0", attributes=form)
+    last = graph.copy_node(node)
+    last.input[0], last.input[_WEIGHT], last.output[0] = concat.input[1], names[1], results[1]
+    graph.add_node("Add", results, total, name=f"{node.name}_sum")
+
+
+_PICTURE, _WINDOW = 4, 7

@@ -192,6 +192,9 @@ def _average_pool(call: KernelCall) -> KernelResult:
     geometry = _pool_geometry(call, values.shape[2:], means.shape[2:])
     seen = _window_sums(ones.astype(np.float64), geometry)
     counts = np.where(means > 0, np.rint(seen / np.where(means > 0, means, 1)), 1.0)
+    if call.op_type in call.context.arithmetic.in_float:
+        # Element by element, as a plain loop adds up: halves of codes depend on the last bit.
+        return [_window_sums(values.real(), geometry) / counts.astype(np.float32)]
     total = _window_sums(values.centred(), geometry)
     return [CodeMean(call.accumulated(total), counts, values)]
 
@@ -285,6 +288,9 @@ def _resize(call: KernelCall) -> KernelResult:
     # Resizing is linear, so weights and sums are those of the codes; onnxruntime knows all the ways to place them.
     return [Wide(carried(call, values.centred(np.float32))[0], values.scale.reshape(()), integral=False)]
 
+
+FLOAT_KERNELS = frozenset({"AveragePool"})
+"""Those that know how targets compute them in float32."""
 
 REDUCTION_KERNELS: dict[str, IntegerKernel] = {
     "AveragePool": _average_pool,

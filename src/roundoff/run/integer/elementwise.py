@@ -60,16 +60,19 @@ class ShiftedSum(Result):
     """The sum or difference of two quantized tensors in fixed-point arithmetic.
 
     Both are brought to a common scale of higher precision, added there, and brought to the scale of the result.
+    Where the multiplier is narrow, each is brought to the scale of the result by itself instead.
 
     Attributes:
         left: First operand.
         right: Second operand.
         sign: 1 for the sum, -1 for the difference.
+        narrowly: Whether the multiplier is narrow.
     """
 
     left: Coded
     right: Coded
     sign: int
+    narrowly: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -81,7 +84,20 @@ class ShiftedSum(Result):
         return np.asarray(self.left.wide().real() + self.sign * self.right.wide().real())
 
     def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
-        """Both operands scaled to a common precision, added, and scaled to the result."""
+        """Both operands scaled to a common precision, added, and scaled to the result; or each to the result."""
+        if self.narrowly:
+            scale = aligned(params.scale, len(self.shape), spec.axis).astype(np.float64)
+            parts = (
+                multiply(
+                    each.centred().astype(np.int64),
+                    fixed_point(each.scale / scale, arithmetic.narrow_bits),
+                    arithmetic.rounding,
+                    twice=False,
+                )
+                for each in (self.left, self.right)
+            )
+            total = next(parts) + self.sign * next(parts) + aligned(params.zero_point, len(self.shape), spec.axis)
+            return np.asarray(np.clip(total, spec.code_min, spec.code_max).astype(code_dtype(spec)))
         common = 2 * np.maximum(self.left.scale, self.right.scale)
         # So that the sum of two shifted codes fits 32 bits.
         places = 20 if max(self.left.spec.bits, self.right.spec.bits) <= 8 else 15
@@ -103,7 +119,11 @@ class ShiftedSum(Result):
             [replace(operand, codes=codes) for codes in move(np.broadcast_to(operand.codes, self.shape))]
             for operand in (self.left, self.right)
         )
-        return tuple(ShiftedSum(left, right, self.sign) for left, right in zip(lefts, rights, strict=True))
+        return tuple(replace(self, left=left, right=right) for left, right in zip(lefts, rights, strict=True))
+
+    def narrow(self) -> "ShiftedSum":
+        """The same sum, with the narrow multiplier for each operand."""
+        return replace(self, narrowly=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,6 +163,10 @@ class CodeMean(Result):
         counts = move(np.broadcast_to(self.counts, self.total.shape))
         pairs = zip(move(self.total), counts, strict=True)
         return tuple(CodeMean(total, count, self.source) for total, count in pairs)
+
+    def narrow(self) -> Wide:
+        """The sums, requantized with the narrow multiplier; codes are then not divided."""
+        return self._wide().narrow()
 
     def _wide(self) -> Wide:
         return Wide(self.total, self.source.scale.reshape(()) / self.counts)

@@ -31,7 +31,7 @@ from roundoff.run.integer.call import (
     plain_value,
     widened,
 )
-from roundoff.run.integer.data_movement import MOVE_KERNELS, REDUCTION_KERNELS, carried
+from roundoff.run.integer.data_movement import FLOAT_KERNELS, MOVE_KERNELS, REDUCTION_KERNELS, carried
 from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, LookupTable
 from roundoff.run.integer.linear import LINEAR_KERNELS
 from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
@@ -231,6 +231,10 @@ class Machine:
         try:
             kernel, by_table = self._kernel(step, operands)
             results = kernel(self._call(step, operands))
+            # A bias that is added to wide sums is a part of them.
+            sums = any(isinstance(each.value, Wide) for each in operands if each is not None)
+            if node.op_type in self.context.arithmetic.narrow and not sums:
+                results = [each.narrow() if isinstance(each, Result) else each for each in results]
         except NotInteger as refusal:
             why = refusal.why
         except _UNFIT as error:
@@ -253,6 +257,8 @@ class Machine:
                 if names
                 else english("it has no inputs")
             )
+        if node.op_type in self.context.arithmetic.in_float and node.op_type not in FLOAT_KERNELS:
+            raise NotInteger(english("the target computes it in float32"))
         table = table_kernel(node.op_type) if node.op_type in self.context.arithmetic.tables else None
         if table is not None:
             return table, True

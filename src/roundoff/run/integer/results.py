@@ -137,6 +137,10 @@ class Result(ABC):
     def rearranged(self, move: Move) -> "tuple[Result, ...]":
         """The same elements in another order or selection."""
 
+    def narrow(self) -> "Result":
+        """The same, which becomes codes with the narrow multiplier of the hardware where it needs one."""
+        return self
+
 
 def aligned(parameter: Array, rank: int, axis: int | None) -> Array:
     """A scale or zero point shaped so that it broadcasts along its axis."""
@@ -156,12 +160,14 @@ class Wide(Result):
         scale: float64 of a shape that broadcasts with them; the values are ``total * scale``.
         integral: Whether the hardware has them as integers; otherwise they are real numbers in a float unit.
         largest: Magnitude that no number exceeds, where that is known.
+        narrowly: Whether they become codes with the narrow multiplier.
     """
 
     total: Array
     scale: Array
     integral: bool = True
     largest: float = np.inf
+    narrowly: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -178,7 +184,8 @@ class Wide(Result):
         factor = self.scale / aligned(params.scale, rank, spec.axis).astype(np.float64)
         zero_point = aligned(params.zero_point, rank, spec.axis)
         if self.integral and arithmetic.requantization == "fixed_point":
-            multiplier = fixed_point(factor, arithmetic.multiplier_bits)
+            bits = arithmetic.narrow_bits if self.narrowly else arithmetic.multiplier_bits
+            multiplier = fixed_point(factor, bits)
             whole = self.total.astype(np.int64, copy=False)
             steps = multiply(whole, multiplier, arithmetic.rounding, twice=arithmetic.rounds_twice)
         else:
@@ -206,7 +213,14 @@ class Wide(Result):
         if self.scale.ndim == 0:
             return tuple(replace(self, total=total) for total in totals)
         scales = move(np.broadcast_to(self.scale, self.total.shape))
-        return tuple(Wide(*pair, integral=self.integral) for pair in zip(totals, scales, strict=True))
+        return tuple(
+            Wide(*pair, integral=self.integral, narrowly=self.narrowly)
+            for pair in zip(totals, scales, strict=True)
+        )
+
+    def narrow(self) -> "Wide":
+        """The same numbers, for the narrow multiplier."""
+        return replace(self, narrowly=True)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -271,7 +285,9 @@ class Coded(Result):
     def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
         """The same codes where scale and zero point stay, else requantized ones."""
         if not self.shares_scale(params, spec):
-            return self.wide().codes_for(params, spec, arithmetic)
+            # Codes that only change their scale are multiplied as narrowly as any of a narrow machine.
+            wide = self.wide().narrow() if arithmetic.narrow else self.wide()
+            return wide.codes_for(params, spec, arithmetic)
         if self.spec.code_min >= spec.code_min and self.spec.code_max <= spec.code_max:
             return self.codes.astype(code_dtype(spec), copy=False)
         # In a type that holds all limits: numpy 2.0 refuses those that the type of the codes does not hold.

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import NOTHING, Message, english, message
+from roundoff.quantize.planning.rules import parse_precision
 from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
 from roundoff.search.problem import TuneProblem
 from roundoff.search.result import Trial
@@ -175,6 +176,8 @@ def load_strategy(path: Path) -> Strategy:
             raise BadInput(
                 what, fix=english("return problem.base, or what problem.with_option() and problem.raised() give")
             )
+        if recipe is not None:
+            _check_changes(recipe, problem, path)
         if recipe in [trial.recipe for trial in history]:
             from roundoff.run.answers import proposed_before
 
@@ -183,3 +186,17 @@ def load_strategy(path: Path) -> Strategy:
         return recipe
 
     return Strategy(path.stem, propose, early=bool(getattr(module, "EARLY", True)))
+
+
+def _check_changes(recipe: Recipe, problem: TuneProblem, path: Path) -> None:
+    """Refuse nodes and precisions that there are not: as trials that fail they would look like bad choices."""
+    for name, text in problem.raised_nodes(recipe).items():
+        if name not in problem.nodes:
+            what = english(
+                "propose() in {path} names a node {name!r}, which the network does not have.",
+                path=path,
+                name=str(name),
+            )
+            raise BadInput(what, fix=nearest(str(name), problem.nodes))
+        for part in filter(None, text.split(",weight=")):
+            parse_precision(part)

@@ -17,10 +17,13 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
+from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
 _LISTED_JUMPS = 3
+# A factor of two.
+_APART_DB = 6.0
 _LINE_COLUMNS = 26
 # The base line and the first others; a terminal of 80 columns has no room for more, and only for short names.
 _SHOWN_CURVES, _LONGEST_HEADING = 4, 11
@@ -49,6 +52,7 @@ def accumulation_page(document: RunDocument, view: pages.View = pages.View()) ->
         "accumulation",
         bilingual("accumulate.title"),
         (
+            _first_screen(document, found),
             _headline(found),
             pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(found))),
             _summary(found),
@@ -77,6 +81,22 @@ def _headline(found: Accumulation) -> pages.Headline:
     key = "accumulate.open_exact" if verdict.exact_weights else "accumulate.open"
     text = bilingual(key, output=verdict.output, db=level, samples=samples)
     return pages.Headline("open", text, "", bilingual("accumulate.word_open"))
+
+
+def _first_screen(document: RunDocument, found: Accumulation) -> HeroCard:
+    """What the worst output keeps with everything quantized, with weights alone, with activations alone."""
+    covered = None if found.judgement is None else found.judgement.coverage
+    split, detail = found.verdict.at_output, plain(found.verdict.output or "")
+    parts: tuple[tuple[str, float], ...] = ()
+    if split is not None:
+        parts = ("everything", split.everything), ("weights", split.weights), ("activations", split.activations)
+    # What does less harm by itself is not to blame.
+    roles: list[NetworkRole] = ["quantized" if value < parts[0][1] + _APART_DB else "float" for _, value in parts]
+    figures = [
+        score_figure(bilingual(f"accumulate.hero_{name}"), role, metric="sqnr_db", value=value, detail=detail)
+        for role, (name, value) in zip(roles, parts, strict=True)
+    ]
+    return first_screen(document, _headline(found), scores=figures, covered=covered)
 
 
 def _output(found: Accumulation) -> CurveNode | None:

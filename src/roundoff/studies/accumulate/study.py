@@ -523,8 +523,7 @@ def _checked(quantized: QuantizedModel, curves: Sequence[Curve]) -> list[Curve]:
             continue
         if other is not None:
             raise BadInput(
-                english("Two curves are called {name!r}.", name=curve.name),
-                fix=english("give each a name of its own"),
+                "Two curves are called {name!r}.", fix=english("give each a name of its own"), name=curve.name
             )
         found[curve.name] = curve
     return list(found.values())

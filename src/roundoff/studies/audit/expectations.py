@@ -15,10 +15,8 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import english, listed
 from roundoff.messages.numbers import share_text
-from roundoff.studies.audit.checks import EffectiveView
+from roundoff.studies.audit.checks import EffectiveView, Findings
 from roundoff.studies.audit.result import AuditFinding
-
-Findings = dict[str, list[AuditFinding]]
 
 _HOW = {
     "granularity": english("of another granularity"),

@@ -407,14 +407,6 @@ def chance_of_exceeding(samples: int, others: int, exceeding: int) -> float:
     return chance
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Ends:
-    """Two ends of a range for each tensor, float64 [tensors]."""
-
-    low: Array
-    high: Array
-
-
 class HeldOutRecord:
     """Counts values beyond ranges.
 
@@ -424,7 +416,7 @@ class HeldOutRecord:
     """
 
     def __init__(self, covered: tuple[Array, Array], seen: tuple[Array, Array]) -> None:
-        self._covered, self._seen = _Ends(*covered), _Ends(*seen)
+        (self._lowest, self._highest), self._seen = covered, seen
         tensors = covered[0].size
         self.count = 0
         self._values, self._outside = np.zeros(tensors, np.int64), np.zeros(tensors, np.int64)
@@ -435,13 +427,13 @@ class HeldOutRecord:
         """See one sample: its tensors, and their smallest and largest values."""
         self.count += 1
         # Most tensors of most samples stay within, and need no look at each value.
-        beyond = (low < self._covered.low) | (high > self._covered.high)
+        beyond = (low < self._lowest) | (high > self._highest)
         for place, array in enumerate(arrays):
             self._values[place] += array.size
             if beyond[place]:
-                outside = (array < self._covered.low[place]) | (array > self._covered.high[place])
+                outside = (array < self._lowest[place]) | (array > self._highest[place])
                 self._outside[place] += int(np.count_nonzero(outside))
-        self.exceeding += np.stack([low < self._seen.low, high > self._seen.high])
+        self.exceeding += np.stack([low < self._seen[0], high > self._seen[1]])
         self._low, self._high = np.minimum(self._low, low), np.maximum(self._high, high)
 
     def outside(self) -> Array:
@@ -450,9 +442,9 @@ class HeldOutRecord:
 
     def overshoot(self) -> Array:
         """How far values go beyond the range, over its width; infinite where it has none."""
-        width = self._covered.high - self._covered.low
-        low = np.maximum(self._covered.low - self._low, 0.0)
-        high = np.maximum(self._high - self._covered.high, 0.0)
+        width = self._highest - self._lowest
+        low = np.maximum(self._lowest - self._low, 0.0)
+        high = np.maximum(self._high - self._highest, 0.0)
         most = np.where(np.isfinite(low), low, 0.0), np.where(np.isfinite(high), high, 0.0)
         over = np.maximum(*most)
         ratio = np.where(over > 0, np.inf, 0.0)
@@ -512,14 +504,11 @@ def observed_tensors(model: Model, settings: CalibrationCheckSettings) -> Observ
         if each.kind == "activation" and each.fixed_range is None
     }
     if not specs:
-        what = english(
+        raise BadInput(
             "No range of {path} depends on samples when it is quantized for {name}.",
+            fix=english("see 'roundoff targets {name}', or choose another --target", name=settings.target.name),
             path=model.path,
             name=settings.target.name,
-        )
-        raise BadInput(
-            what,
-            fix=english("see 'roundoff targets {name}', or choose another --target", name=settings.target.name),
         )
     options = options_of(chosen, settings.options)
     ordered = dict(reversed(specs.items()))

@@ -5,6 +5,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 
 from roundoff import pages
@@ -20,7 +21,7 @@ from roundoff.messages.catalogue import (
     semicolons,
     translate,
 )
-from roundoff.messages.message import phrase_of, shown
+from roundoff.messages.message import phrase_of, short_name, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.pages.cards import Mark, StripCard
 from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
@@ -59,23 +60,25 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         return None
     rows = {row.reference: row for row in found.rows}
 
-    def lines(*, worst: bool) -> Iterator[_Line]:
-        yield from _judged(found)
+    def lines(*, brief: bool) -> Iterator[_Line]:
+        yield from _start(found, rows)
+        if brief:
+            yield from _map(found)
+        # Where it starts matters more than where it is worst.
+        if not brief or found.verdict.first_divergence is None:
+            yield from _worst(found, rows)
+        yield from _culprits(found, brief=brief)
+        yield from _not_read(found)
         if found.judgement is None:
             yield from coverage_lines(found.outputs, other="candidate")
         yield from judgement_lines(found.judgement, other="candidate")
-        yield from _start(found, rows)
-        if worst:  # in a terminal the rows of the table say it
-            yield from _worst(found, rows)
-        else:
-            yield from _map(found)
-        for part in (_culprits, _not_read, _alignment):
-            yield from part(found)
+        yield from _alignment(found, brief=brief)
         # With a judgement the coverage says the same of tensors without a partner.
-        if worst or found.judgement is None:
+        if not brief or found.judgement is None:
             yield from _unmatched(found)
+        yield from _judged(found)
 
-    headline, strip = _headline(found), tuple(_strip(found, rows))
+    headline, strip = _headline(found, rows), tuple(_strip(found, rows))
     series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
     axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
@@ -83,8 +86,8 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         comparison_hero(document, found, rows, said=headline.text),
         headline,
         *strip,
-        replace(pages.bilingual_facts(lambda: lines(worst=False)), on=("terminal",)),
-        replace(pages.bilingual_facts(lambda: lines(worst=True)), on=("html", "csv")),
+        replace(pages.bilingual_facts(lambda: lines(brief=True)), on=("terminal",)),
+        replace(pages.bilingual_facts(lambda: lines(brief=False)), on=("html", "csv")),
         # The strip shows the same at the true places.
         *(() if strip else (chart,)),
         _table(found, view),
@@ -93,11 +96,11 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
     return pages.Page("comparison", bilingual("compare.title"), blocks)
 
 
-def _headline(found: Comparison) -> pages.Headline:
+def _headline(found: Comparison, rows: dict[str, TensorComparison]) -> pages.Headline:
     verdict, state = found.verdict, found.state
     judged = verdict.passed + verdict.failed
 
-    def text() -> str:
+    def text(*, brief: bool) -> str:
         said = translate(
             "compare.headline",
             passed=verdict.passed,
@@ -105,9 +108,24 @@ def _headline(found: Comparison) -> pages.Headline:
             number=1 if 1 in (verdict.passed, judged) else judged,
             samples=count_of(len(found.samples), "sample"),
         )
-        return commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
+        said = commas(said, translate("compare.not_all_outputs")) if state == "incomplete" else said
+        return semicolons(said, _output(found, rows)) if brief else said
 
-    return pages.Headline(_TONES[state], in_all_languages(text), word=bilingual(f"compare.word_{state}"))
+    whole, short = (in_all_languages(partial(text, brief=brief)) for brief in (False, True))
+    return pages.Headline(_TONES[state], whole, word=bilingual(f"compare.word_{state}"), brief=short)
+
+
+def _output(found: Comparison, rows: dict[str, TensorComparison]) -> str:
+    """What the worst output keeps; empty where none was judged."""
+    names = found.outputs.judged if found.outputs is not None and found.outputs.known else ()
+    kept = {name: rows[name].score.values.get("sqnr_db") for name in names if name in rows}
+    known = {name: value for name, value in kept.items() if value is not None}
+    if not known:
+        return ""
+    worst = min(known, key=known.__getitem__)
+    several = found.outputs is not None and found.outputs.total > 1
+    key = "compare.worst_output" if several else "compare.output"
+    return translate(key, name=short_name(worst), db=decibels_with_unit(known[worst]))
 
 
 def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[StripCard]:
@@ -136,7 +154,7 @@ def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Str
 
 
 # Cells of the map in a terminal; of more tensors each cell is the worst of its group.
-_CELLS, _MAP = 56, ".?X"
+_CELLS, _MAP = {"compare.map_reads": 33, "compare.map_differs": 48}, ".?X"
 
 
 def _map(found: Comparison) -> Iterator[_Line]:
@@ -149,10 +167,11 @@ def _map(found: Comparison) -> Iterator[_Line]:
     # By what weighs more in a group: agrees, was not compared, differs.
     passed = {at: row.passed for at, row in places.items()}
     kinds = [{True: 0, None: 1, False: 2}[passed.get(at)] for at in range(count)]
-    cells = min(count, _CELLS)
+    key = "compare.map_reads" if 1 in kinds else "compare.map_differs"
+    cells = min(count, _CELLS[key])
     ends = [at * count // cells for at in range(cells + 1)]
     drawn = "".join(_MAP[max(kinds[low:high])] for low, high in pairwise(ends))
-    yield translate("compare.map"), translate("compare.map_reads", map=drawn)
+    yield translate("compare.map"), translate(key, map=drawn)
 
 
 def _strip_value(row: TensorComparison) -> float | None:
@@ -183,11 +202,13 @@ def _judged(comparison: Comparison) -> Iterator[_Line]:
 def _start(comparison: Comparison, rows: dict[str, TensorComparison]) -> Iterator[_Line]:
     first = comparison.verdict.first_divergence
     if first is not None:
-        what = _what(rows[first])
-        yield translate("compare.starts_at"), _said(rows[first], what)
+        row = rows[first]
+        # Scores of the other elements would praise a tensor whose NaNs are its fault.
+        score = "" if row.score.status == "nonfinite" else _score(row)
+        yield translate("compare.starts_at"), _said(row, commas(score, _what(row)))
         gap = None if comparison.judgement is None else comparison.judgement.coverage.gap
         if gap is not None:
-            yield "", gap_line(gap)
+            yield "", gap_line(gap, brief=True)
     elif any(row.passed is False and not was_not_read(row) for row in comparison.rows):
         yield translate("compare.starts_at"), translate("compare.start_unknown")
 
@@ -219,30 +240,45 @@ def _score_in_words(row: TensorComparison) -> str:
     # The scores of the other elements would praise a tensor whose NaNs are its fault.
     if row.score.status == "nonfinite" or not row.score.values:
         return _what(row)
-    return commas(translate("compare.score", cosine=_cosine(row), db=_db(row)), shown(row.difference))
+    return commas(_score(row), shown(row.difference))
 
 
-def _culprits(comparison: Comparison) -> Iterator[_Line]:
+def _score(row: TensorComparison) -> str:
+    cosine, noise = (row.score.values.get(name) for name in ("cosine", "sqnr_db"))
+    parts = ["" if noise is None else decibels_with_unit(noise)]
+    if cosine is not None:
+        parts.append(translate("compare.hero_cosine", value=score_text("cosine", cosine)))
+    return commas(*parts)
+
+
+def _culprits(comparison: Comparison, *, brief: bool) -> Iterator[_Line]:
     verdict = comparison.verdict
-    if verdict.introduces:
+    # In a terminal what starts it has been named.
+    if verdict.introduces and not (brief and verdict.introduces == (verdict.first_divergence,)):
         yield translate("compare.introduced_by"), few(verdict.introduces, _LISTED)
     if verdict.victims:
+        first, count = short_name(verdict.victims[0]), len(verdict.victims)
         names = few(verdict.victims, _LISTED)
-        yield translate("compare.victims"), translate("compare.victims_why", names=names)
+        text = translate("compare.victims_brief", count=count, first=first)
+        yield translate("compare.victims"), text if brief else translate("compare.victims_why", names=names)
 
 
-def _alignment(comparison: Comparison) -> Iterator[_Line]:
+def _alignment(comparison: Comparison, *, brief: bool) -> Iterator[_Line]:
     changed: dict[str, list[str]] = {}
     for row in comparison.rows:
         if row.layout:
             changed.setdefault(row.layout, []).append(row.reference)
+    undone = ""
     if changed:
         layouts = few([_layout(name, who) for name, who in changed.items()], _LISTED)
-        yield translate("compare.layouts"), translate("compare.undone", layouts=layouts)
+        undone = translate("compare.undone", layouts=layouts)
     by_value = [row for row in comparison.rows if row.how == "value"]
     by_place = [row for row in comparison.rows if row.how in ("order", "elimination", "prediction")]
     by_shape = [row for row in comparison.rows if row.how == "shape"]
-    if by_value or by_place or by_shape:
+    paired = bool(by_value or by_place or by_shape)
+    if undone and not (brief and paired):
+        yield translate("compare.layouts"), undone
+    if paired:
         least = min([*by_value, *by_place, *by_shape], key=lambda row: row.confidence)
         doubt = translate(
             "compare.least_sure",
@@ -253,7 +289,10 @@ def _alignment(comparison: Comparison) -> Iterator[_Line]:
         placed = translate("compare.by_place", count=len(by_place)) if by_place else ""
         only_shape = translate("compare.by_shape", count=len(by_shape)) if by_shape else ""
         many = translate("compare.by_value", count=len(by_value), all=len(comparison.rows))
-        yield translate("compare.matching"), semicolons(commas(many, placed, only_shape), doubt)
+        said = commas(many, placed, only_shape)
+        if brief:
+            said = semicolons(said, undone if not by_shape else doubt)
+        yield translate("compare.matching"), said if brief else semicolons(said, doubt)
 
 
 def _layout(name: str, tensors: list[str]) -> str:
@@ -285,16 +324,6 @@ def _named(row: TensorComparison) -> str:
 def _what(row: TensorComparison) -> str:
     """What differs, or why nothing is known of it."""
     return shown(row.difference) if row.difference else shown(row.score.detail)
-
-
-def _cosine(row: TensorComparison) -> str:
-    value = row.score.values.get("cosine")
-    return "-" if value is None else score_text("cosine", value)
-
-
-def _db(row: TensorComparison) -> str:
-    value = row.score.values.get("sqnr_db")
-    return "-" if value is None else decibels_with_unit(value)
 
 
 # The table: all pairs, and for files the tensors of both sides that have no partner.
@@ -337,6 +366,10 @@ def _metrics(found: Comparison) -> list[str]:
 
 def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
     usual = _usual_layout(found)
+    # What is the same in all rows is no news in a report.
+    renamed = bool(found.unmatched_candidate) or any(row.candidate != row.reference for row in found.rows)
+    matched = any(row.how != "name" or row.confidence < 1 for row in found.rows)
+    turned = any(row.layout for row in found.rows)
     return [
         pages.column("order", "#", "count"),
         pages.column("reference", "common.tensor", "node"),
@@ -373,13 +406,21 @@ def _columns(found: Comparison) -> list[pages.ColumnOf[TensorComparison]]:
             on="html",
         ),
         pages.column("node", "common.node", "node", on="html csv"),
-        pages.column("candidate", "compare.partner", on="html csv"),
+        pages.column("candidate", "compare.partner", on=_where(renamed)),
         pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shapes[0]), on="html"),
-        pages.column("matched_by", "compare.matched_by", cell=lambda row: row.how, on="html csv"),
-        pages.column("sure", "compare.confidence", "share", lambda row: row.confidence, on="html"),
-        pages.column("layout", "compare.layout", cell=lambda row: phrase_of(row.layout), on="html csv"),
+        pages.column("matched_by", "compare.matched_by", cell=lambda row: row.how, on=_where(matched)),
+        *([pages.column("sure", "compare.confidence", "share", _confidence, on="html")] if matched else []),
+        pages.column("layout", "compare.layout", cell=lambda row: phrase_of(row.layout), on=_where(turned)),
         *pages.csv_columns(_FILE_ALONE),
     ]
+
+
+def _where(told: bool) -> str:
+    return "html csv" if told else "csv"
+
+
+def _confidence(row: TensorComparison) -> float:
+    return row.confidence
 
 
 _FILE_ALONE: dict[str, Callable[[TensorComparison], pages.Cell]] = {
@@ -444,7 +485,7 @@ def _order(rows: _Rows, view: pages.View) -> list[int]:
 def _left_out(rows: _Rows, order: Sequence[int]) -> Phrase:
     """A sentence on the rows that are not shown; empty when all are."""
     left = [row for place, row in enumerate(rows) if place not in set(order)]
-    if not left:
+    if not left or not order:  # no table was asked for
         return plain("")
     failing = sum(row.passed is False for row in left)
     if failing:

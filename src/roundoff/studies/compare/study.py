@@ -32,7 +32,7 @@ from roundoff.measure.classes import INDEX_TYPES
 from roundoff.measure.inference import keep_samples
 from roundoff.measure.metrics import Status, TensorScore, score
 from roundoff.measure.pairs import NOTHING as NO_SUMS
-from roundoff.measure.pairs import measure_pair
+from roundoff.measure.pairs import PairSums, measure_pair
 from roundoff.measure.verdicts import (
     PROFILE,
     SampleSanity,
@@ -211,8 +211,8 @@ def _unjudged(name: str, row: TensorComparison) -> Unjudged | None:
     return None
 
 
-# Of so many channels each is looked at by itself.
-_MOST_CHANNELS = 512
+# Of so many channels each is looked at by itself, of tensors of more axes than samples and classes.
+_MOST_CHANNELS, _ROWS_RANK = 512, 2
 # How many failing tensors are looked at a second time to say what their difference looks like.
 _SECOND_LOOKS = 48
 # Equal shapes are tried in another layout when the cosine is below this.
@@ -498,40 +498,68 @@ def _with_lost_parts(
     job: _ComparisonRun, rows: list[TensorComparison], pairs: Sequence[TensorPair]
 ) -> list[TensorComparison]:
     """Fail outputs that have lost what they vary by, or a slice: beside one that is far larger it hardly shows."""
-    thresholds = job.settings.thresholds or load_profile(PROFILE)
     places = {pair.reference: at for at, pair in enumerate(pairs)}
-    for part in job.settings.parts or _channels_of_last(job, pairs):
-        at = places.get(part.output)
+    by_output: dict[str, list[OutputPart]] = {}
+    for part in job.settings.parts or _likely_outputs(job):
+        by_output.setdefault(part.output, []).append(part)
+    for name, parts in by_output.items():
+        at = places.get(name)
         if at is None or rows[at].passed is not True:
             continue
-        sums, values = NO_SUMS, ValueTally()
+        measured = [(part, NO_SUMS, ValueTally()) for part in parts]
         for sample in job.samples.pairs:
             ours, theirs = read_pair(job.sources, pairs[at], sample)
-            if ours.shape == theirs.shape:
-                sums = sums.merge(measure_pair(part.of(ours), part.of(theirs)))
-                values.add(part.of(ours), part.of(theirs))
-        scores, left, what = score(sums).values, values.lost, "output" if part.axis is None else "part"
-        if left is not None:
-            text = message(f"compare.{what}_coarse", name=part.source, count=left[1], all=left[0])
-            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
-        elif job.settings.parts and values.drowned:
-            text = message(f"compare.{what}_drowned", name=part.source)
-            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
-        elif part.axis is not None and job.settings.parts and scores and not thresholds.holds(scores):
-            gaps = {"cosine": score_text("cosine", scores["cosine"]), "db": f"{scores['sqnr_db']:.1f}"}
-            text = message("compare.part_lost", name=part.source, **gaps)
-            rows[at] = replace(rows[at], passed=False, kind="part", difference=text)
+            if ours.shape != theirs.shape:
+                continue
+            for place, (part, sums, values) in enumerate(measured):
+                pair = part.of(ours), part.of(theirs)
+                values.add(*pair)
+                measured[place] = part, sums.merge(measure_pair(*pair)), values
+        told = next(filter(None, (_lost(job, *each) for each in measured)), None)
+        if told is not None:
+            rows[at] = replace(rows[at], passed=False, kind="part", difference=told)
     return rows
 
 
-def _channels_of_last(job: _ComparisonRun, pairs: Sequence[TensorPair]) -> "tuple[OutputPart, ...]":
-    """The channels of the last tensor, where nothing tells the network's outputs apart."""
+def _lost(job: _ComparisonRun, part: "OutputPart", sums: PairSums, values: ValueTally) -> Message | None:
+    """What an output, or a part of one, has lost; None where it has what it should."""
+    thresholds = job.settings.thresholds or load_profile(PROFILE)
+    scores, left, what = score(sums).values, values.lost, "output" if part.axis is None else "part"
+    # Channels are no parts of their own: one may well be next to nothing beside the others.
+    known = bool(job.settings.parts) or part.axis is None
+    if left is not None:
+        return message(f"compare.{what}_coarse", name=part.source, count=left[1], all=left[0])
+    if known and values.drowned:
+        return message(f"compare.{what}_drowned", name=part.source)
+    if known and part.axis is not None and scores and not thresholds.holds(scores):
+        gaps = {"cosine": score_text("cosine", scores["cosine"]), "db": f"{scores['sqnr_db']:.1f}"}
+        return message("compare.part_lost", name=part.source, **gaps)
+    return None
+
+
+# Of a tensor beyond this size few rows can be all that an output answers.
+_MOST_OF_OUTPUT = 1 << 16
+
+
+def _likely_outputs(job: _ComparisonRun) -> "tuple[OutputPart, ...]":
+    """What may be outputs where no network tells: the last tensor and its channels; in no order, any small one."""
     from roundoff.graph.interface import OutputPart
 
-    last = job.sources[0].tensors[-1] if job.sources[0].ordered and job.settings.topology is None else None
-    if last is None or len(last.shape) < 3 or not 2 <= last.shape[1] <= _MOST_CHANNELS:
+    if job.settings.topology is not None:
         return ()
-    return tuple(OutputPart(last.name, 1, at, at + 1, f"[:, {at}]") for at in range(last.shape[1]))
+    infos = job.sources[0].tensors
+    if not job.sources[0].ordered:
+        return tuple(OutputPart(info.name) for info in infos if info.size <= _MOST_OF_OUTPUT)
+    found = [OutputPart(info.name) for info in infos[-1:]]
+    for info in infos[-1:]:
+        for axis in sorted({1, len(info.shape) - 1} if len(info.shape) > _ROWS_RANK else ()):
+            size = info.shape[axis]
+            channels = range(size) if 2 <= size <= _MOST_CHANNELS else ()
+            texts = [":"] * axis
+            found += [
+                OutputPart(info.name, axis, at, at + 1, f"[{', '.join([*texts, str(at)])}]") for at in channels
+            ]
+    return tuple(found)
 
 
 def _with_swapped(

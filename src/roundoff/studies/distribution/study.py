@@ -140,13 +140,11 @@ def _watch(
                 record.take([source.read(name, sample) for source, names in named for name in names])
             except ChannelMismatch as error:
                 raise BadInput(
-                    english(
-                        "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
-                        tensors=record.tensors[0],
-                        error=error,
-                        sample=sample,
-                    ),
+                    "The channels of tensor {tensors!r} cannot be told apart: {error} (sample {sample!r}).",
                     fix=english("choose another --axis, or leave this tensor out"),
+                    tensors=record.tensors[0],
+                    error=error,
+                    sample=sample,
                 ) from error
     return samples.names if sources else ()
 
@@ -384,8 +382,7 @@ class _Axes:
         rank = len(shape)
         if not rank:
             raise BadInput(
-                english("{tensor!r} is a single number and has no channels.", tensor=tensor),
-                fix=english("leave it out"),
+                "{tensor!r} is a single number and has no channels.", fix=english("leave it out"), tensor=tensor
             )
         if self._wanted is not None:
             if not -rank <= self._wanted < rank:
@@ -461,13 +458,11 @@ def find_outliers(
             else ""
         )
         raise BadInput(
-            english(
-                "No tensor has channels that can be counted: {name!r}: {reason}{others}.",
-                name=name,
-                reason=reason,
-                others=others,
-            ),
+            "No tensor has channels that can be counted: {name!r}: {reason}{others}.",
             fix=english("leave --axis out, or choose other tensors with --nodes"),
+            name=name,
+            reason=reason,
+            others=others,
         )
     rows = tuple(
         _outlier_row(record.record.observation(), tensors[order], order=order, axis=axis, base=settings.log_base)

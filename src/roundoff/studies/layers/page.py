@@ -3,8 +3,8 @@
 import math
 import shlex
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
-from typing import Any
+from dataclasses import fields, replace
+from typing import Any, cast
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
@@ -22,7 +22,15 @@ from roundoff.messages.catalogue import (
 )
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import decibels_with_unit, percentage, score_text, shape_text
-from roundoff.pages.cards import USUAL_LIMIT_DB, ErrorChart, ErrorPoint
+from roundoff.pages.cards import (
+    USUAL_LIMIT_DB,
+    ErrorChart,
+    ErrorPoint,
+    HeroCard,
+    NetworkRole,
+    first_screen,
+    score_figure,
+)
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.layers.result import WEIGHTS_UNKNOWN, Culprit, LayerReport, LayerRow, LayerScore
 
@@ -47,7 +55,7 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
     report = document.layers
     if report is None:
         return None
-    curve: pages.Block = _errors(report, document.network)
+    headline, curve = _headline(report), cast("pages.Block", _errors(report, document.network))
     if report.method != "both":
         series = _series(report)
         curve = pages.Chart("layers-along", bilingual("layers.along"), "layers", "order", series, *_AXES)
@@ -55,8 +63,9 @@ def layers_page(document: RunDocument, view: pages.View = pages.View()) -> pages
         "layers",
         bilingual("layers.title"),
         (
-            _headline(report),
-            pages.bilingual_facts(lambda: (line for part in _FACTS for line in part(report))),
+            _first_screen(document, report, headline),
+            headline,
+            *_facts(report),
             curve,
             _table(report, view),
             pages.Paragraph(in_all_languages(lambda: _legend(report))),
@@ -95,6 +104,25 @@ def _headline(report: LayerReport) -> pages.Headline:
             ("open", bilingual("layers.fine_activations")) if unknown else ("good", bilingual("layers.fine"))
         )
     return pages.Headline(tone, text, f"layers_{kind}", bilingual(f"layers.word_{kind}"))
+
+
+def _first_screen(document: RunDocument, report: LayerReport, headline: pages.Headline) -> HeroCard:
+    """What the worst output keeps, and with the units that were tried in float."""
+    verdict, covered = report.verdict, None if report.judgement is None else report.judgement.coverage
+    row = next((each for each in report.rows if verdict.outputs and each.tensor == verdict.outputs[0]), None)
+    score = None if row is None else row.accumulated
+    figures = []
+    if row is not None and score is not None and score.sqnr_db is not None:
+        cosine = in_all_languages(
+            lambda: translate("layers.hero_cosine", value=score_text("cosine", score.cosine))
+        )
+        role: NetworkRole = "repaired" if verdict.agrees else "quantized"
+        figures.append(score_figure(plain(row.tensor), role, metric="sqnr_db", value=score.sqnr_db, detail=cosine))
+    if figures and verdict.before is not None and verdict.after is not None:
+        label = bilingual("layers.hero_float", count=len(verdict.culprits) or len(verdict.tried))
+        detail = bilingual("layers.hero_before", db=_db(verdict.before.sqnr_db), samples=verdict.samples)
+        figures.append(score_figure(label, "float", metric="sqnr_db", value=verdict.after.sqnr_db, detail=detail))
+    return first_screen(document, headline, scores=figures, covered=covered)
 
 
 def _errors(report: LayerReport, network: Topology | None) -> ErrorChart:
@@ -282,6 +310,9 @@ def _tried(report: LayerReport) -> Iterator[_Line]:
 def _limits(report: LayerReport) -> Iterator[_Line]:
     for text in report.verdict.not_judged:
         yield translate("layers.beware"), shown(text)
+
+
+def _run(report: LayerReport) -> Iterator[_Line]:
     samples = count_of(len(report.samples), "sample")
     yield translate("layers.run"), semicolons(shown(report.quantized), shown(report.arithmetic), samples)
 
@@ -306,7 +337,17 @@ def _coverage(report: LayerReport) -> Iterator[_Line]:
     return judgement_lines(report.judgement)
 
 
-_FACTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
+_PARTS = (_coverage, _outputs, _culprits, _tried, _integers, _limits)
+
+
+def _facts(report: LayerReport) -> Iterator[pages.Facts]:
+    """What a terminal says, and what stands in a report besides: how it was run, which whoever typed it knows."""
+
+    def lines(*parts: Callable[[LayerReport], Iterator[_Line]]) -> pages.Facts:
+        return pages.bilingual_facts(lambda: (line for part in parts for line in part(report)))
+
+    yield replace(lines(*_PARTS), on=("terminal",))
+    yield replace(lines(*_PARTS, _run), on=("html", "csv"))
 
 
 def _table(report: LayerReport, view: pages.View) -> pages.TableBlock:
@@ -456,7 +497,7 @@ def _legend(report: LayerReport) -> str:
         words.append(translate("layers.legend_local"))
     if report.method != "local":
         words.append(translate("layers.legend_accumulated"))
-    words += [translate("layers.legend_steps"), translate("layers.legend_levels")]
+    words.append(translate("layers.legend_steps"))
     if report.method == "both":
         words.append(translate("layers.legend_adds"))
     return semicolons(*words)

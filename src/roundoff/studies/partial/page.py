@@ -160,7 +160,7 @@ def _score(found: PartialQuantization, step: PartialStep) -> str:
     text = named_score(found.score, step.score)
     if step.share is None or found.float_score == 1:
         return text
-    return translate("partial.of_float", score=text, share=share_text(step.share))
+    return translate("partial.of_float", score=text, share=share_text(step.share, 1))
 
 
 def _table(found: PartialQuantization) -> pages.TableBlock:

@@ -343,8 +343,7 @@ def _comparable(model: Model, everything: Sequence[Value]) -> list[Value]:
     found = [value for value in everything if value.name in leaving and not value.obstacle()]
     if not found:
         raise BadInput(
-            english("{path} has no output of numbers to compare.", path=model.path),
-            fix=english("give --evaluator instead"),
+            "{path} has no output of numbers to compare.", fix=english("give --evaluator instead"), path=model.path
         )
     return found
 
@@ -412,9 +411,7 @@ def by_outputs(
             if able
             else english("measure it with --evaluator")
         )
-        raise BadInput(
-            english("{path} has no output for which {name} can be said.", path=model.path, name=name), fix=fix
-        )
+        raise BadInput("{path} has no output for which {name} can be said.", fix=fix, path=model.path, name=name)
     # What the float network scores against itself.
     perfect, higher = float_side(name)
     whole = perfect if perfect is not None else accuracy or 0.0

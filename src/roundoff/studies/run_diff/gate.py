@@ -98,9 +98,7 @@ def _budgets(nodes: Mapping[str, object], path: Path) -> Iterator[GateBudget]:
         elif isinstance(given, dict):
             for key in given:
                 if key not in _KEYS:
-                    raise BadInput(
-                        english("{where} has a key {key!r}.", where=where, key=key), fix=nearest(key, _KEYS)
-                    )
+                    raise BadInput("{where} has a key {key!r}.", fix=nearest(key, _KEYS), where=where, key=key)
             loss, least = given.get("loss"), given.get("at_least")
             if loss is None and least is None:
                 raise BadInput(english("{where} sets no limit.", where=where), fix=_FIX)
@@ -122,8 +120,7 @@ def _limit(given: object, where: str, *, least: float = -math.inf) -> float:
     if math.isnan(number) or number < least:
         limits = english("decibels from 0 on") if least == 0 else "decibels"
         raise BadInput(
-            english("{where} is {given!r}, which are no {limits}.", where=where, given=given, limits=limits),
-            fix=_FIX,
+            "{where} is {given!r}, which are no {limits}.", fix=_FIX, where=where, given=given, limits=limits
         )
     return number
 

@@ -21,7 +21,7 @@ from roundoff.measure.inference import mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
 from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
 from roundoff.messages.message import english
-from roundoff.run.evaluators import call_user_code, load_user_module
+from roundoff.run.evaluators import call_user_code, higher_is_better, load_user_module
 from roundoff.run.session import Session, open_session
 from roundoff.studies.sensitivity.result import (
     KindVerdict,
@@ -431,15 +431,13 @@ def load_sensitivity(path: Path) -> UserSensitivity:
 
     what = english("The sensitivity")
     module = load_user_module(path, what=what)
-    compare, higher = getattr(module, "compare", None), getattr(module, "HIGHER_IS_BETTER", None)
+    compare = getattr(module, "compare", None)
     if not callable(compare):
         raise BadInput(english("{path} has no function compare(reference, candidate).", path=path), fix=_EXAMPLE)
-    if higher is None:
-        what = english("{path} does not say which way its number is better.", path=path)
-        raise BadInput(what, fix=english("add HIGHER_IS_BETTER = True, or False"))
+    higher = higher_is_better(module, path, default=None)
     of = english("compare() in {path}", path=path)
     return UserSensitivity(
-        path, lambda left, right: finite_number(compare(left, right), of=of, infinite=True), bool(higher)
+        path, lambda left, right: finite_number(compare(left, right), of=of, infinite=True), higher
     )
 
 

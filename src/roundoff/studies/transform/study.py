@@ -100,8 +100,7 @@ def check_steps(steps: Sequence[Step]) -> None:
     for step in steps:
         if step.name not in known:
             raise BadInput(
-                english("There is no transform or correction {name!r}.", name=step.name),
-                fix=nearest(step.name, known),
+                "There is no transform or correction {name!r}.", fix=nearest(step.name, known), name=step.name
             )
         if step.name in correction_names():
             corrected = step.name

@@ -5,7 +5,9 @@ import math
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from roundoff.run.evaluators import call_user_code, load_user_module, objects_wi
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.studies.sensitivity.ranking import mean_scores
-from roundoff.vendors.amct.arguments import a_path, keep_apart
 from roundoff.vendors.amct.common.auto_calibration import (
     BEST_EFFORT_CONFIG,
     FINAL_CONFIG,
@@ -40,8 +41,8 @@ from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.observation import CalibrationObserver, calibrate_with, observer_of
 from roundoff.vendors.amct.quantizers import quantizers_of
 from roundoff.vendors.amct.records import LayerRecord, write_records
-from roundoff.vendors.amct.workflow import AmctModel, Files, Flavour, calibrate_by, get_flavour, open_model
-from roundoff.vendors.facade import CannotRun, WrongValue
+from roundoff.vendors.amct.workflow import AmctModel, Files, Flavour, calibrate_by, flavour_of, open_model
+from roundoff.vendors.facade import CannotRun, WrongValue, a_path, keep_apart
 
 DATA_TYPES = (
     "float64", "float32", "float16", "int8", "int16", "int32", "int64",
@@ -69,8 +70,7 @@ class BinaryData:
             BadInput: A folder holds too few files, or one of another size.
         """
         files = tuple(map(Path, model_files))
-        model = get_flavour("onnx" if len(files) == 1 else "caffe").read(files)
-        calibrate_with(observer_of(model), self._batches())
+        calibrate_with(observer_of(flavour_of(files).read(files)), self._batches())
 
     def _batches(self) -> Iterator[Mapping[str, Array]]:
         files = {name: self._files(name, folder) for name, _, _, folder in self.inputs}
@@ -148,14 +148,14 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not name or not shape or min(shape) < 1:
-        raise WrongValue(
-            english("{text!r} is no name and shape.", text=text), fix=english("write input:1,3,224,224")
-        )
+        raise WrongValue("{text!r} is no name and shape.", fix=english("write input:1,3,224,224"), text=text)
     return name.strip(), shape
 
 
-def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarded":
+def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> Any:
     """The evaluator in a Python file: an instance, or a class that can be made without arguments.
+
+    Its failures say where they happened.
 
     Args:
         path: The file.
@@ -177,35 +177,17 @@ def load_evaluator(path: Path, *, methods: Sequence[str] = _METHODS) -> "_Guarde
         )
         fix = english("define one class derived from AutoCalibrationEvaluatorBase")
         raise CannotRun(what, fix=english("{fix} with these methods", fix=fix))
-    return _Guarded(found[0], path)
+
+    def guarded(method: str) -> Callable[..., Any]:
+        what = english("{method}() in the evaluator", method=method)
+        return partial(call_user_code, getattr(found[0], method), path=path, what=what)
+
+    return SimpleNamespace(**{method: guarded(method) for method in methods})
 
 
 def _fits(kind: type, methods: Sequence[str]) -> bool:
     base = AutoCalibrationEvaluatorBase
     return all(getattr(kind, name) is not getattr(base, name) for name in methods)
-
-
-class _Guarded:
-    """An evaluator whose failures say where they happened."""
-
-    def __init__(self, evaluator: Any, path: Path) -> None:
-        self._evaluator, self._path = evaluator, path
-
-    def calibration(self, *model_files: str) -> None:
-        """See `AutoCalibrationEvaluatorBase`."""
-        self._call("calibration", *model_files)
-
-    def evaluate(self, *model_files: str) -> Any:
-        """See `AutoCalibrationEvaluatorBase`."""
-        return self._call("evaluate", *model_files)
-
-    def metric_eval(self, original_metric: Any, new_metric: Any) -> Any:
-        """See `AutoCalibrationEvaluatorBase`."""
-        return self._call("metric_eval", original_metric, new_metric)
-
-    def _call(self, method: str, *args: Any) -> Any:
-        what = english("{method}() in the evaluator", method=method)
-        return call_user_code(getattr(self._evaluator, method), *args, path=self._path, what=what)
 
 
 # How much quantization hurts each layer alone: the same input through the layer in float, and quantized.
@@ -290,37 +272,6 @@ def _pairs(
         yield layer.name, (open_session(models.make(block)), open_session(models.make(block, readings)))
 
 
-def auto_calibrate(
-    source: tuple[Flavour, Files],
-    evaluator: Any,
-    files: tuple[Any, Any, str],
-    *,
-    plan: tuple[Any, Any],
-    options: SearchOptions | None,
-) -> AutoCalibrationResult:
-    """Search for a configuration of a model that is good enough, as the vendor's functions are asked to.
-
-    Args:
-        source: What the model is of, and its files.
-        evaluator: Measures models and judges the measure.
-        files: The configuration, where factors go, and folder and prefix of the results.
-        plan: The strategy and the sensitivity.
-        options: What else was asked for.
-    """
-    config, record, save_dir = files
-    search = ModelAutoCalibration(
-        *source,
-        evaluator=evaluator,
-        config_file=a_path("config_file", config),
-        record_file=a_path("record_file", record),
-        save_dir=save_dir,
-        strategy=plan[0],
-        sensitivity=plan[1],
-        options=options,
-    )
-    return search.run()
-
-
 class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
     """Searches for a configuration of one model.
 
@@ -342,19 +293,19 @@ class ModelAutoCalibration(AccuracyBasedAutoCalibrationBase):
         files: Files,
         *,
         evaluator: Any,
-        config_file: Path,
-        record_file: Path,
+        config_file: Any,
+        record_file: Any,
         save_dir: str,
-        strategy: Any,
-        sensitivity: Any,
+        strategy: Any = "BinarySearch",
+        sensitivity: Any = "CosineSimilarity",
         options: SearchOptions | None = None,
     ) -> None:
+        config, self._record_file = a_path("config_file", config_file), a_path("record_file", record_file)
         self._results = results_of(save_dir)
         super().__init__(evaluator, strategy, sensitivity, folder=self._results.folder, options=options)
         self._flavour, self._files = flavour, files
-        self._record_file = record_file
-        self._check_paths(config_file, save_dir)
-        self._opened: AmctModel = open_model(flavour, files, config_file)
+        self._check_paths(config, save_dir)
+        self._opened: AmctModel = open_model(flavour, files, config)
         self._records: dict[str, LayerRecord] = {}
         self._built: dict[str, LayerRecord] = {}
         self._observer: CalibrationObserver | None = None

@@ -23,8 +23,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_path, keep_apart, run_batches
-from roundoff.vendors.amct.auto import auto_calibrate
+from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.config import DEFAULT_BITS, AmctConfig, write_json
 from roundoff.vendors.amct.deploy import (
@@ -37,7 +36,7 @@ from roundoff.vendors.amct.deploy import (
     results_of,
 )
 from roundoff.vendors.amct.layers import AmctLayer
-from roundoff.vendors.amct.observation import CalibrationStage, note_stage, stage_text
+from roundoff.vendors.amct.observation import CalibrationStage, note_stage, run_batches, stage_text
 from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa, weight_quantizers
 from roundoff.vendors.amct.records import LayerRecord
 from roundoff.vendors.amct.workflow import (
@@ -45,14 +44,13 @@ from roundoff.vendors.amct.workflow import (
     Files,
     Flavour,
     RecordedModel,
-    add_flavour,
     begin_calibration,
     complete_records,
     convert,
     create_config,
     open_model,
 )
-from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue, in_vendors_terms
+from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue, a_path, in_vendors_terms, keep_apart
 
 __all__ = [
     "CAFFE_TYPES",
@@ -299,13 +297,11 @@ class CaffeFlavour(Flavour):
             raise WrongValue(what, fix=english("remove it"))
         for layer, settings in config.enabled.items():
             if settings.balance is not None:
-                what = english(
+                raise WrongValue(
                     "{name} asks for dmq_balancer in {layer!r}, which AMCT does not have for Caffe.",
+                    fix=english("remove it; 'roundoff transform smooth' does the like on ONNX models"),
                     name=name,
                     layer=layer,
-                )
-                raise WrongValue(
-                    what, fix=english("remove it; 'roundoff transform smooth' does the like on ONNX models")
                 )
             if settings.activation.bits != DEFAULT_BITS:
                 what = english(
@@ -368,9 +364,6 @@ class CaffeFlavour(Flavour):
 
 def _pair(results: ResultFiles, kind: str) -> Files:
     return results.path(f"{kind}_model.prototxt"), results.path(f"{kind}_weights.caffemodel")
-
-
-add_flavour("caffe", CaffeFlavour)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -507,6 +500,14 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
     options: SearchOptions | None = None,
 ) -> AutoCalibrationResult:
     """Search for a configuration that is good enough; see `roundoff.vendors.amct.onnx`."""
-    files = (config_file, record_file, save_dir)
-    source = (_CAFFE, _files(model_file, weights_file))
-    return auto_calibrate(source, model_evaluator, files, plan=(strategy, sensitivity), options=options)
+    return ModelAutoCalibration(
+        _CAFFE,
+        _files(model_file, weights_file),
+        evaluator=model_evaluator,
+        config_file=config_file,
+        record_file=record_file,
+        save_dir=save_dir,
+        strategy=strategy,
+        sensitivity=sensitivity,
+        options=options,
+    ).run()

@@ -248,8 +248,7 @@ def default_document(
     for name in skip_layers:
         if name not in layers:
             raise WrongValue(
-                english("skip_layers names {name!r}, no layer that can be quantized.", name=name),
-                fix=nearest(name, layers),
+                "skip_layers names {name!r}, no layer that can be quantized.", fix=nearest(name, layers), name=name
             )
     return {
         "version": 1,
@@ -393,9 +392,7 @@ def check_keys(given: Mapping[str, Any], keys: Mapping[str, _ConfigKey], *, wher
     """
     for key, value in given.items():
         if key not in keys:
-            raise WrongValue(
-                english("{where}: there is no key {key!r}.", where=where, key=key), fix=nearest(key, keys)
-            )
+            raise WrongValue("{where}: there is no key {key!r}.", fix=nearest(key, keys), where=where, key=key)
         known = keys[key]
         if not _IS[known.kind](value):
             raise WrongType(
@@ -615,12 +612,10 @@ def _weight(given: Mapping[str, Any], *, where: str) -> WeightSettings:
     foreign = sorted(set(given) & set(ADA)) if algorithm == "arq_quantize" else []
     if foreign:
         raise WrongValue(
-            english(
-                "{where}: {foreign!r} does not belong to {algorithm}.",
-                where=where,
-                foreign=foreign[0],
-                algorithm=algorithm,
-            ),
+            "{where}: {foreign!r} does not belong to {algorithm}.",
             fix=english("remove it"),
+            where=where,
+            foreign=foreign[0],
+            algorithm=algorithm,
         )
     return WeightSettings(algorithm, given.get("num_bits", DEFAULT_BITS), given.get("channel_wise", False))

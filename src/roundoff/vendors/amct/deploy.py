@@ -17,12 +17,11 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.save import DeferredModel, drop_unused, save_model
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import keep_apart
 from roundoff.vendors.amct.config import write_json
 from roundoff.vendors.amct.layers import AmctLayer
 from roundoff.vendors.amct.quantizers import quantizers_of, short_mantissa
 from roundoff.vendors.amct.records import LayerRecord
-from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue
+from roundoff.vendors.facade import AMCT_LOGGER, WrongType, WrongValue, keep_apart
 
 
 class Form(Protocol):
@@ -58,61 +57,44 @@ def integer_model(
     Raises:
         WrongValue: A record does not fit.
     """
-    return _IntegerModelBuilder(model, layers, records, form).build()
+    graph, weights = Assembly(model), Weights(model)
+    quantizers = quantizers_of(model, layers, records)
+    reads = {(each.node, each.input): quantizer for quantizer in quantizers for each in quantizer.consumers}
+    begun: dict[str, str] = {}
+    # The node behind which a layer's sums are complete: itself, or the addition of its bias.
+    ends = {
+        layer.name if layer.bias is None else layer.bias.node: layer
+        for layer in map(layers.get, records)
+        if layer is not None
+    }
 
-
-class _IntegerModelBuilder:
-    """One model being written."""
-
-    def __init__(
-        self, model: Model, layers: Mapping[str, AmctLayer], records: Mapping[str, LayerRecord], form: Form
-    ) -> None:
-        self._model, self._layers, self._records, self._form = model, layers, records, form
-        self._graph = Assembly(model)
-        self._weights = Weights(model)
-        quantizers = quantizers_of(model, layers, records)
-        self._reads = {
-            (each.node, each.input): quantizer for quantizer in quantizers for each in quantizer.consumers
-        }
-        self._begun: dict[str, str] = {}
-        # The node behind which a layer's sums are complete: itself, or the addition of its bias.
-        self._ends = {
-            layers[name].bias.node if layers[name].bias is not None else name: layers[name]  # type: ignore[union-attr]
-            for name in records
-            if name in layers
-        }
-
-    def build(self) -> Model:
-        proto, graph = self._graph.proto, self._graph
-        for tensor in self._model.proto.graph.initializer:
-            graph.add_tensor(tensor)
-        for node in self._model.proto.graph.node:
-            inputs = {at: self._input(node, at) for at in range(len(node.input)) if (node.name, at) in self._reads}
-            layer = self._ends.get(node.name)
-            copy = self._graph.copy_node(node)
-            for at, name in inputs.items():
-                copy.input[at] = name
-            if layer is not None:
-                sums = self._graph.free_tensor(f"{layer.name}.sums")
-                copy.output[0] = sums
-                record = self._records[layer.name]
-                scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
-                self._form.end(self._graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
-        drop_unused(proto.graph)
-        return Model(proto, self._model.path, inside_bytes(proto))
-
-    def _input(self, node: Any, at: int) -> str:
-        quantizer = self._reads[node.name, at]
+    def read(node: Any, at: int) -> str:
+        """What a node reads in the place of a quantized input."""
+        quantizer = reads[node.name, at]
         if quantizer.kind != "activation":
-            kind = self._form.weight_type if quantizer.kind == "weight" else self._form.bias_type
-            codes = codes_of(self._weights[quantizer.tensor], quantizer.params, quantizer.spec)
-            return self._graph.add_constant(codes.astype(kind), f"{quantizer.tensor}.codes")
-        if quantizer.name not in self._begun:
-            self._begun[quantizer.name] = self._form.begin(self._graph, quantizer, quantizer.tensor)
-        numbers = self._begun[quantizer.name]
-        if node.name in self._layers and node.name in self._records:
-            return numbers
-        return self._form.back(self._graph, quantizer, numbers)
+            kind = form.weight_type if quantizer.kind == "weight" else form.bias_type
+            codes = codes_of(weights[quantizer.tensor], quantizer.params, quantizer.spec)
+            return graph.add_constant(codes.astype(kind), f"{quantizer.tensor}.codes")
+        if quantizer.name not in begun:
+            begun[quantizer.name] = form.begin(graph, quantizer, quantizer.tensor)
+        numbers = begun[quantizer.name]
+        return numbers if node.name in layers and node.name in records else form.back(graph, quantizer, numbers)
+
+    for tensor in model.proto.graph.initializer:
+        graph.add_tensor(tensor)
+    for node in model.proto.graph.node:
+        inputs = {at: read(node, at) for at in range(len(node.input)) if (node.name, at) in reads}
+        copy = graph.copy_node(node)
+        for at, name in inputs.items():
+            copy.input[at] = name
+        layer = ends.get(node.name)
+        if layer is not None:
+            copy.output[0] = sums = graph.free_tensor(f"{layer.name}.sums")
+            record = records[layer.name]
+            scale = np.asarray(np.float32(record.scale_d) * np.asarray(record.scale_w or (1.0,), np.float32))
+            form.end(graph, layer, sums, scale=scale, shift=np.asarray(record.shift_bit, np.int64))
+    drop_unused(graph.proto.graph)
+    return Model(graph.proto, model.path, inside_bytes(graph.proto))
 
 
 def packed_scales(scale: Array, shift: Array) -> Array:
@@ -404,8 +386,7 @@ def save_quantized(  # noqa: PLR0913 - a model, its numbers, and what to write o
     quantizers_of(model, layers, records)
     if form not in FAKE_QUANT_FORMS:
         raise WrongValue(
-            english("There is no fake-quant model of the form {form!r}.", form=form),
-            fix=english("choose qdq or chain"),
+            "There is no fake-quant model of the form {form!r}.", fix=english("choose qdq or chain"), form=form
         )
     with replacing(chosen(which, results.files[:1], results.files[1:]), model):
         if which != "Deploy":

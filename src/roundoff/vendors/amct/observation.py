@@ -355,6 +355,29 @@ def calibrate_with(observer: CalibrationObserver, feeds: Iterable[Mapping[str, A
         raise CannotRun(what, fix=english("give more, or write a configuration with a smaller batch_num"))
 
 
+def run_batches(model: Model, feeds: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Array]]:
+    """Outputs of a model in every batch; runs of a modified model calibrate.
+
+    Raises:
+        WrongType: A batch is no mapping.
+        BadInput: A batch does not fit the inputs of the model.
+        ModelFailed: The model cannot be run.
+    """
+    modified = stage_of({each.key: each.value for each in model.proto.metadata_props}) is not None
+    observer = observer_of(model) if modified else None
+    session = None
+    specs, names = inputs(model), outputs(model)
+    for index, feed in enumerate(feeds):
+        batch = as_batch(feed)
+        check_feed(batch, specs, sample=f"batch {index}")
+        if observer is not None and not observer.complete:
+            yield observer.run(batch)
+            continue
+        if session is None:
+            session = open_session(model, fused=True)
+        yield dict(zip(names, session.run(batch), strict=True))
+
+
 # Learning from the runs of onnxruntime sessions that users open on modified models.
 #
 # AMCT's modified models compute what calibration needs by operators of their own. Those cannot be written in

@@ -13,8 +13,7 @@ import onnxruntime
 from roundoff.graph.load import Model, load_model
 from roundoff.graph.save import save_model as save_onnx
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_path, keep_apart
-from roundoff.vendors.amct.auto import auto_calibrate
+from roundoff.vendors.amct.auto import ModelAutoCalibration
 from roundoff.vendors.amct.common.auto_calibration import AutoCalibrationResult, SearchOptions
 from roundoff.vendors.amct.config import parse_config
 from roundoff.vendors.amct.deploy import SaveType, results_of, save_quantized
@@ -34,7 +33,6 @@ from roundoff.vendors.amct.workflow import (
     Files,
     Flavour,
     RecordedModel,
-    add_flavour,
     begin_balancing,
     begin_calibration,
     complete_records,
@@ -42,7 +40,7 @@ from roundoff.vendors.amct.workflow import (
     create_config,
     open_model,
 )
-from roundoff.vendors.facade import CannotRun, in_vendors_terms, log_to
+from roundoff.vendors.facade import CannotRun, a_path, in_vendors_terms, keep_apart, log_to
 
 __all__ = [
     "AMCT_SO",
@@ -89,9 +87,6 @@ class OnnxFlavour(Flavour):
         results = results_of(save_path)
         model, layers, records = recorded
         save_quantized(results, model, layers, records=records, half_precision=half_precision, which=which)
-
-
-add_flavour("onnx", OnnxFlavour)
 
 
 _ONNX = OnnxFlavour()
@@ -285,9 +280,17 @@ def accuracy_based_auto_calibration(  # noqa: PLR0913, PLR0917 - the vendor's ar
         What the search came to. A goal that cannot be reached is no error: the best model found is delivered, and
         ``met`` says that it is not good enough.
     """
-    files = (config_file, record_file, save_dir)
-    source = (_ONNX, (a_path("model_file", model_file),))
-    return auto_calibrate(source, model_evaluator, files, plan=(strategy, sensitivity), options=options)
+    return ModelAutoCalibration(
+        _ONNX,
+        (a_path("model_file", model_file),),
+        evaluator=model_evaluator,
+        config_file=config_file,
+        record_file=record_file,
+        save_dir=save_dir,
+        strategy=strategy,
+        sensitivity=sensitivity,
+        options=options,
+    ).run()
 
 
 watch()

@@ -315,13 +315,11 @@ def weight_records(model: Model, layers: Mapping[str, AmctLayer], config: AmctCo
 
 def _weight_scales(values: Array, layer: AmctLayer, settings: WeightSettings) -> Array:
     if settings.algorithm != "arq_quantize":
-        what = english(
+        raise CannotRun(
             "{name}: {algorithm} is not offered: a record has no place for the codes that it finds.",
+            fix=english("set wts_algo to arq_quantize; 'roundoff transform round' learns rounding"),
             name=layer.name,
             algorithm=settings.algorithm,
-        )
-        raise CannotRun(
-            what, fix=english("set wts_algo to arq_quantize; 'roundoff transform round' learns rounding")
         )
     if not np.isfinite(values.astype(np.float32, copy=False)).all():
         what = english("The weight of {name!r} holds values that are NaN or infinite.", name=layer.name)

@@ -236,14 +236,12 @@ def _check_counts(layer: str, record: LayerRecord, channels: int | None) -> None
 def _positive(layer: str, name: str, values: Iterable[float]) -> None:
     for value in values:
         if not _SMALLEST <= value <= _LARGEST:
-            what = english(
+            raise WrongValue(
                 "The record of {layer!r} has {name} {value:g}; it must be positive and finite in float32.",
+                fix=english("calibrate the layer again, on data on which it computes something"),
                 layer=layer,
                 name=name,
                 value=value,
-            )
-            raise WrongValue(
-                what, fix=english("calibrate the layer again, on data on which it computes something")
             )
 
 

@@ -1,6 +1,6 @@
 """The steps of a quantization, the same for every flavour: configure, prepare, calibrate, save, convert."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -8,13 +8,11 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from roundoff.core.files import regular_file
-from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.core.text_proto import TextEntry, TextMessage
 from roundoff.graph.load import Model
 from roundoff.graph.preparation.steps import prepare
 from roundoff.messages.message import english
-from roundoff.vendors.amct.arguments import a_flag, a_path, a_positive, keep_apart, layer_names
 from roundoff.vendors.amct.config import (
     ROOT,
     AmctConfig,
@@ -36,7 +34,16 @@ from roundoff.vendors.amct.observation import (
 from roundoff.vendors.amct.quantizers import balanced_model, weight_records
 from roundoff.vendors.amct.records import LayerRecord, read_records, write_records
 from roundoff.vendors.amct.simplified_config import read_simplified, simplified_document
-from roundoff.vendors.facade import AMCT_LOGGER, CannotRun, WrongValue
+from roundoff.vendors.facade import (
+    AMCT_LOGGER,
+    CannotRun,
+    WrongValue,
+    a_flag,
+    a_path,
+    a_positive,
+    keep_apart,
+    layer_names,
+)
 
 Files = tuple[Path, ...]
 """The files of one model: one for ONNX; definition and weights for Caffe."""
@@ -108,27 +115,16 @@ class Flavour(Protocol):
         ...
 
 
-_KNOWN: Table[Callable[[], Flavour]] = Table("flavour")
+def flavour_of(files: Files) -> Flavour:
+    """The framework of a model, by its files."""
+    # Both are built on this module; that of ONNX watches sessions from here on.
+    if len(files) == 1:
+        from roundoff.vendors.amct.onnx import OnnxFlavour
 
+        return OnnxFlavour()
+    from roundoff.vendors.amct.caffe import CaffeFlavour
 
-def add_flavour(name: str, make: Callable[[], Flavour]) -> None:
-    """Let a framework take part from now on."""
-    _KNOWN[name] = make
-
-
-def get_flavour(name: str) -> Flavour:
-    """The framework of that name.
-
-    Raises:
-        CannotRun: Nobody brought it along.
-    """
-    if name not in _KNOWN:
-        what = english(
-            "Models of {capitalize} cannot be read and written by this version of roundoff.",
-            capitalize=name.capitalize(),
-        )
-        raise CannotRun(what, fix=english("convert the model to ONNX and use roundoff.vendors.amct.onnx"))
-    return _KNOWN[name]()
+    return CaffeFlavour()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -241,13 +237,11 @@ def _check_tensors(config: AmctConfig, model: Model) -> None:
     for each in config.tensors:
         node = nodes.get(each.layer)
         if node is None or node.op_type not in TENSOR_TYPES or each.input >= len(node.input):
-            what = english(
+            raise WrongValue(
                 "tensor_quantize names input {input} of {layer!r}, which cannot be quantized.",
+                fix=english("name an input of {tensor_types}", tensor_types=" or ".join(TENSOR_TYPES)),
                 input=each.input,
                 layer=each.layer,
-            )
-            raise WrongValue(
-                what, fix=english("name an input of {tensor_types}", tensor_types=" or ".join(TENSOR_TYPES))
             )
 
 
@@ -343,15 +337,12 @@ def complete_records(
                 " {batches} of {batch_num} batches were run.", batches=observer.batches, batch_num=config.batch_num
             )
         )
-        what = english(
+        raise CannotRun(
             "{record_file} has no scale_d of {missing!r}: calibration was not finished.{seen}",
+            fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
             record_file=record_file,
             missing=missing[0],
             seen=seen,
-        )
-        raise CannotRun(
-            what,
-            fix=english("run the modified model {batch_num} times: {how}", batch_num=config.batch_num, how=how),
         )
     for name in sorted(set(records) - set(wanted)):
         AMCT_LOGGER.warning(
@@ -380,8 +371,7 @@ def convert(flavour: Flavour, files: Files, record_file: Path) -> RecordedModel:
     }
     if not records:
         raise WrongValue(
-            english("{record_file} holds no record.", record_file=record_file),
-            fix=english("give the record of this model"),
+            "{record_file} holds no record.", fix=english("give the record of this model"), record_file=record_file
         )
     model = balanced_model(prepared.model, layers, factors)
     return RecordedModel(model, find_layers(model, prepared.origins) if factors else layers, records)

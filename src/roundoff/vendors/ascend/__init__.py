@@ -6,8 +6,8 @@ which originals; `convert_dumps` and `find_overflows` are the commands of those 
 
 from roundoff.vendors.ascend.advisor import find_overflows, write_overflows
 from roundoff.vendors.ascend.comparison import Request, compare_network, write_mapping
-from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 from roundoff.vendors.ascend.guide import GuideInput, walk
+from roundoff.vendors.ascend.layouts import Conversion, convert_dumps
 from roundoff.vendors.ascend.rules import read_rule
 from roundoff.vendors.ascend.scenarios import RuleFiles
 

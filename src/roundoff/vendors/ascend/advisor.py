@@ -16,9 +16,9 @@ from roundoff.tensors.ascend_dump.header import read_dump
 from roundoff.tensors.ascend_dump.names import DumpName, overflowed_unit, read_record
 from roundoff.tensors.ascend_dump.source import DumpFile, list_dumps, map_tensor
 from roundoff.vendors.ascend.algorithms import BUILTIN
-from roundoff.vendors.ascend.conversion import Conversion, convert_dumps
 from roundoff.vendors.ascend.culprits import number
 from roundoff.vendors.ascend.errors import Code, Refused, least_cosine
+from roundoff.vendors.ascend.layouts import Conversion, convert_dumps
 from roundoff.vendors.ascend.rows import Columns, Row, stamp, write_private
 
 # What a table of results says as a whole: overflow, unequal inputs, or how the network agrees.

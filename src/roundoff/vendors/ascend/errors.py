@@ -5,7 +5,9 @@ import os
 import time
 from collections.abc import Callable
 from enum import IntEnum
+from typing import Any
 
+from roundoff.core.array_files import Unreadable
 from roundoff.errors import BadInput
 from roundoff.measure.verdicts import load_profile
 from roundoff.messages.message import shown
@@ -45,12 +47,19 @@ class Refused(BadInput):
         what: What failed, in the vendor's words where scripts look for them.
         code: The vendor's exit code.
         fix: What to do about it.
+        gaps: What goes into the gaps of `what`.
     """
 
     def __init__(
-        self, what: str, /, *, code: Code, fix: str = "see 'roundoff ascend compare -h' for what goes together"
+        self,
+        what: str,
+        /,
+        *,
+        code: Code,
+        fix: str = "see 'roundoff ascend compare -h' for what goes together",
+        **gaps: Any,
     ) -> None:
-        super().__init__(what, fix=fix)
+        super().__init__(what, fix=fix, **gaps)
         self.exit_code = int(code)
 
 
@@ -68,6 +77,11 @@ class NotCompared(Exception):
         self.code = code
 
 
+def why_unread(error: Unreadable | OSError) -> str | None:
+    """Why a file cannot be read, in a few words."""
+    return error.problem if isinstance(error, Unreadable) else error.strerror
+
+
 # The vendor's limits, from the profile that `roundoff compare --profile ascend` uses, too.
 
 _OTHERS = {
@@ -79,28 +93,27 @@ _OTHERS = {
 
 def least_cosine() -> float:
     """The least cosine similarity of a tensor that counts as right."""
-    return _limits()["cosine"]
+    return profile_limits("ascend")[0]
 
 
 def farthest() -> float:
     """The largest relative Euclidean distance of a tensor that counts as right."""
-    return _limits()["relative_euclidean"]
+    return profile_limits("ascend")[1]
 
 
 def profile_limits(name: str) -> tuple[float, float]:
     """The least cosine similarity and the largest distance of a named profile."""
-    found = {threshold.metric: threshold.limit for threshold in load_profile(name).thresholds}
-    return found["cosine"], found["relative_euclidean"]
+    return _limits(name)["cosine"], _limits(name)["relative_euclidean"]
 
 
 def other_limits() -> dict[str, float]:
     """The largest values of further algorithms; they depend on scale, or on few small values, and so only hint."""
-    return {algorithm: _limits()[metric] for algorithm, metric in _OTHERS.items()}
+    return {algorithm: _limits("ascend")[metric] for algorithm, metric in _OTHERS.items()}
 
 
 @functools.cache
-def _limits() -> dict[str, float]:
-    return {threshold.metric: threshold.limit for threshold in load_profile("ascend").thresholds}
+def _limits(profile: str) -> dict[str, float]:
+    return {threshold.metric: threshold.limit for threshold in load_profile(profile).thresholds}
 
 
 # What a run has to say besides its results, in our way or in the vendor's.

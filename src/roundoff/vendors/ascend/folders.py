@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy, read_header
 from roundoff.core.tensors import Array, as_values, why_refused
 from roundoff.messages.message import english
 from roundoff.tensors.ascend_dump.element_types import element_type
@@ -19,7 +19,7 @@ from roundoff.tensors.ascend_dump.layouts import LayoutUndo, inverse_layout, res
 from roundoff.tensors.ascend_dump.names import DumpName, logical_op, parse_dump_name
 from roundoff.tensors.ascend_dump.source import Slice, device_shape, expected_slices, map_tensor, merge
 from roundoff.tensors.ascend_npy import MAPPING_NAME, read_mapping
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, why_unread
 from roundoff.vendors.ascend.rules import Warn, names_quantization
 
 _GOLDEN = re.compile(r"(?P<op>.+\.[0-9]+)\.(?P<time>[0-9]{1,255})\.(?P<kind>npy|pb|quant)", re.DOTALL)
@@ -226,13 +226,11 @@ class Tensor:
         about: What the header says of it.
         path: The file it lies in.
         slices: All slices of the operator, when there are several.
-        problem: Why it cannot be read; empty when it can.
     """
 
-    def __init__(self, about: DumpTensor, path: Path, *, slices: Sequence[Slice] = (), problem: str = "") -> None:
+    def __init__(self, about: DumpTensor, path: Path, *, slices: Sequence[Slice] = ()) -> None:
         self.about = about
         self.path = path
-        self.problem = problem
         self._slices = slices
 
     @cached_property
@@ -364,9 +362,8 @@ def _read(path: Path) -> Dump:
     try:
         return read_dump(path)
     except (Unreadable, OSError) as error:
-        reason = error.problem if isinstance(error, Unreadable) else error.strerror
         raise NotCompared(
-            english("{name} cannot be read: {reason}.", name=path.name, reason=reason), code=Code.DATA
+            english("{name} cannot be read: {reason}.", name=path.name, reason=why_unread(error)), code=Code.DATA
         ) from error
 
 
@@ -379,11 +376,7 @@ class _GoldenFile(Tensor):
 
     @cached_property
     def values(self) -> Array:
-        header = read_header(self.path)
-        mapped = map_array(
-            self.path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
-        return as_values(mapped)
+        return as_values(map_npy(self.path))
 
     @property
     def dtype(self) -> str:
@@ -396,9 +389,9 @@ def _golden(found: FoundFile) -> Loaded:
     try:
         header = read_header(found.path)
     except (Unreadable, OSError) as error:
-        reason = error.problem if isinstance(error, Unreadable) else error.strerror
         raise NotCompared(
-            english("{name} cannot be read: {reason}.", name=found.path.name, reason=reason), code=Code.DATA
+            english("{name} cannot be read: {reason}.", name=found.path.name, reason=why_unread(error)),
+            code=Code.DATA,
         ) from error
     if refused := why_refused(header.dtype):
         raise NotCompared(

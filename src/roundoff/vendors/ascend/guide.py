@@ -261,9 +261,7 @@ def _looked_into(folder: Path, floats: Path | None) -> tuple[int, str]:
         files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
         if not files:
             raise Refused(
-                english("{folder} holds no samples.", folder=folder),
-                code=Code.PATH,
-                fix=english("check --calibration"),
+                "{folder} holds no samples.", code=Code.PATH, fix=english("check --calibration"), folder=folder
             ) from error
         return len(files), ""  # images and the like: they can be counted
     count = len(arrays) if len(arrays) > 1 else (arrays[0].shape[0] if arrays and arrays[0].ndim else len(arrays))

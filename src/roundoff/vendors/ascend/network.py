@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy
 from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array, as_values
 from roundoff.measure.statistics import release_pages
@@ -25,7 +25,7 @@ from roundoff.vendors.ascend.counterparts import (
     writer_of,
 )
 from roundoff.vendors.ascend.dump_rules import operator_of
-from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest
+from roundoff.vendors.ascend.errors import Code, NotCompared, Refused, farthest, why_unread
 from roundoff.vendors.ascend.folders import (
     Folder,
     FoundFile,
@@ -189,8 +189,7 @@ def _compare_tensor(
             unscaled=operator.name if error.code is Code.UNSUPPORTED else "",
         )
     except (Unreadable, OSError) as error:
-        problem = error.problem if isinstance(error, Unreadable) else error.strerror
-        reason = f"[{operator.name}] {name} cannot be read: {problem}."
+        reason = f"[{operator.name}] {name} cannot be read: {why_unread(error)}."
         job.warn(reason)
         return replace(base, shape=_bracketed(about.shape), reason=reason)
     release_pages(tensor.values)  # read again where they are compared as they lie in the file
@@ -539,8 +538,7 @@ def _compare(
             plain = restore(left, way_back(mine))
             left, right = plain.array, _in_order(restore(right, way_back(golden)), plain.axes)
     except (Unreadable, OSError) as error:
-        problem = error.problem if isinstance(error, Unreadable) else error.strerror
-        reason = f"[{twin.op}] {name} cannot be read: {problem}."
+        reason = f"[{twin.op}] {name} cannot be read: {why_unread(error)}."
         job.warn(reason)
         return replace(row, reason=reason)
     if left.size != right.size:
@@ -575,15 +573,14 @@ def compare_files(
     """
     left, right = (_read(path) for path in (mine, golden))
     if left.shape != right.shape:
-        what = english(
+        raise Refused(
             "My output shape {shape} in '{mine}' does not match the ground truth shape {shape2} in '{golden}'.",
+            code=Code.SHAPE,
+            fix=english("give arrays of one shape, or use 'roundoff compare', which aligns"),
             shape=left.shape,
             mine=mine,
             shape2=right.shape,
             golden=golden,
-        )
-        raise Refused(
-            what, code=Code.SHAPE, fix=english("give arrays of one shape, or use 'roundoff compare', which aligns")
         )
     flat = [side.reshape(-1)[: most or None] for side in (left, right)]
     case = ComparedTensors(GoldenPair(*flat), all(size == 1 for size in left.shape), str(mine), str(golden))
@@ -608,16 +605,10 @@ def _read(path: Path) -> Array:
             return np.loadtxt(path, dtype=np.float32)
         if path.suffix != ".npy":
             return _of_dump(path)
-        header = read_header(path)
-        mapped = map_array(
-            path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-        )
-        return as_values(mapped)
+        return as_values(map_npy(path))
     except Unreadable as error:
         raise Refused(
-            english("{path} cannot be read: {problem}.", path=path, problem=error.problem),
-            code=Code.DATA,
-            fix=error.fix,
+            "{path} cannot be read: {problem}.", code=Code.DATA, fix=error.fix, path=path, problem=error.problem
         ) from error
     except ValueError as error:
         what = english("{path} cannot be read: {error}.", path=path, error=error)

@@ -22,7 +22,7 @@ from roundoff.graph.shapes import ranks, values
 from roundoff.messages.message import english, shown
 from roundoff.vendors.amct.deploy import PlainOperators, integer_model
 from roundoff.vendors.amct.quantizers import records_of_qat
-from roundoff.vendors.amct.workflow import convert
+from roundoff.vendors.amct.workflow import convert, flavour_of
 from roundoff.vendors.ascend.causes import FaultCause, Fused, Numbers, cause_of, moved
 from roundoff.vendors.ascend.counterparts import CompareJob, deployed
 from roundoff.vendors.ascend.culprits import OperatorError
@@ -127,12 +127,8 @@ def open_stages(path: Path, *, record: Path | None) -> StageModel:
         return StageModel(integer_model(*records_of_qat(model), form=PlainOperators()))
     if record is None:
         return StageModel(model)
-    # Imported here: they register how to run models, which nothing else of the comparison needs.
-    from roundoff.vendors.amct.caffe import CaffeFlavour
-    from roundoff.vendors.amct.onnx import OnnxFlavour
-
-    flavour = CaffeFlavour() if is_caffe(path) else OnnxFlavour()
-    return StageModel(integer_model(*convert(flavour, model_files(path), record), form=PlainOperators()))
+    files = model_files(path)
+    return StageModel(integer_model(*convert(flavour_of(files), files, record), form=PlainOperators()))
 
 
 class Replay:

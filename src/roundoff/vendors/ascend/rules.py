@@ -60,9 +60,7 @@ def items_of(attributes: list[dict[str, Any]], key: str, kind: str, path: Path) 
     wanted, _ = _KINDS[kind]
     if not isinstance(items, list) or not all(isinstance(item, wanted) for item in items):
         raise Refused(
-            english("{path}: the attribute {key!r} holds other values.", path=path, key=key),
-            code=Code.JSON,
-            fix=_AGAIN,
+            "{path}: the attribute {key!r} holds other values.", code=Code.JSON, fix=_AGAIN, path=path, key=key
         )
     return items
 

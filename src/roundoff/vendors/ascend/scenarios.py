@@ -320,9 +320,7 @@ def _require(about: str, flag: str, given: Path | None, code: Code = Code.PARAME
 
 def _refuse(about: str, what: str, given: Path | None, code: Code = Code.PARAMETER) -> None:
     if given is not None:
-        raise Refused(
-            english("{about} {what}", about=about, what=what), code=code, fix=english("leave that parameter out")
-        )
+        raise Refused("{about} {what}", code=code, fix=english("leave that parameter out"), about=about, what=what)
 
 
 def _impossible(about: str) -> Refused:
@@ -477,9 +475,7 @@ def check_conversion(found: Flags, *, warn: Warn) -> list[Path]:
     for path in files:
         if not path.is_file():
             raise Refused(
-                english('The path "{path}" does not exist.', path=path),
-                code=Code.PATH,
-                fix=english("check the path"),
+                'The path "{path}" does not exist.', code=Code.PATH, fix=english("check the path"), path=path
             )
     return files
 

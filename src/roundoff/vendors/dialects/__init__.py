@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roundoff.core.table import Table
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.vendors.dialects import aimet, amct, horizon, onnxruntime, pulsar2, roundoff, toolkits
+from roundoff.vendors.dialects import aimet, chips, onnxruntime, roundoff, toolkits
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
 __all__ = [
@@ -27,9 +27,9 @@ DIALECTS: Table[Dialect] = Table(
         for each in (
             roundoff.DIALECT,
             onnxruntime.DIALECT,
-            pulsar2.DIALECT,
-            horizon.DIALECT,
-            amct.DIALECT,
+            chips.PULSAR2,
+            chips.HORIZON,
+            chips.AMCT,
             toolkits.RKNN,
             toolkits.TPU_MLIR,
             toolkits.NNCF,

@@ -124,6 +124,7 @@ SUFFIX = ".encodings"
 
 _SECTIONS: dict[str, Kind] = {"activation_encodings": "activation", "param_encodings": "weight"}
 _WIDEST_CODES = 16
+_WIDTHS = range(2, 33)
 # Axis of the output channels of a weight; AIMET does not write it down.
 _CHANNEL_AXES = {"Conv": 0, "ConvTranspose": 1}
 _NEWER_KEYS = {"bw": "bitwidth", "is_sym": "is_symmetric"}
@@ -191,7 +192,7 @@ class _EncodingReader:
         self._known = {*self._readers, *self._outputs}
 
     def quantizer(self, tensor: str, entry: Entry, kind: Kind) -> Quantizer | None:
-        if str(entry.get("dtype", ["int"])[0]).lower() == "float":
+        if [str(each).lower() for each in entry.get("dtype", ())[:1]] == ["float"]:
             return None
         if tensor not in self._known:
             text = english(
@@ -223,13 +224,16 @@ class _EncodingReader:
     def _numbers(self, tensor: str, entry: Entry) -> tuple[QuantSpec, QuantParams]:
         """Codes count from 0 in the file; those of symmetric quantizers are signed here."""
         try:
-            bits = int(entry["bitwidth"][0])
+            bits = entry["bitwidth"][0]
+            if bits not in _WIDTHS:
+                raise ValueError(f"a bitwidth of {bits!r} is not from {_WIDTHS.start} to {_WIDTHS.stop - 1}")
+            bits = int(bits)
             scale = np.array(entry["scale"], dtype=np.float32)
             offset = np.array(entry["offset"], dtype=np.int64)
             symmetric = str(entry.get("is_symmetric", ["False"])[0]).lower() == "true"
             if scale.ndim != 1 or scale.shape != offset.shape or not np.all(np.isfinite(scale) & (scale > 0)):
                 raise ValueError("scale and offset are not numbers of the same count, or a scale is not positive")
-        except (KeyError, IndexError, TypeError, ValueError) as error:
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
             what = english(
                 "{path} has no usable numbers for {tensor!r}: {error}.",
                 path=self._path,
@@ -260,14 +264,12 @@ class _EncodingReader:
             if axis is not None and len(shape) > axis and shape[axis] == count:
                 return axis
         raise BadInput(
-            english(
-                "{path} has {count} scales for {tensor!r} of shape {shape}: no axis of channels fits.",
-                path=self._path,
-                count=count,
-                tensor=tensor,
-                shape=list(shape),
-            ),
+            "{path} has {count} scales for {tensor!r} of shape {shape}: no axis of channels fits.",
             fix=_AGAIN,
+            path=self._path,
+            count=count,
+            tensor=tensor,
+            shape=list(shape),
         )
 
     def _channel_axis(self, node: Any, at: int, rank: int) -> int | None:

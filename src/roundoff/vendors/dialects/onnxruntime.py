@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.plan import FLOAT
 from roundoff.core.quantizers import Quantizer
-from roundoff.graph.nodes import STANDARD_DOMAINS
+from roundoff.graph.nodes import opset_of
 from roundoff.graph.weights import constant_value
 from roundoff.vendors.dialects.settings import (
     COMMON_BITS,
@@ -155,13 +155,8 @@ def _excluded(node: NodeDecision) -> bool:
 
 
 def _needs_contrib(decisions: Decisions) -> bool:
-    opset = max(
-        entry.version
-        for entry in decisions.quantized.float_model.proto.opset_import
-        if entry.domain in STANDARD_DOMAINS
-    )
     wide = any(each.spec.bits != COMMON_BITS for each in decisions.quantized.quantizers if each.kind != "bias")
-    return wide and opset < _FIRST_16_BITS
+    return wide and opset_of(decisions.quantized.float_model.proto) < _FIRST_16_BITS
 
 
 def _overrides(decisions: Decisions) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:

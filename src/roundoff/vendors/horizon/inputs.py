@@ -23,6 +23,7 @@ from roundoff.graph.switches import Switches
 from roundoff.measure.metrics import MEAN
 from roundoff.messages.message import english
 from roundoff.run.capture import NO_INPUTS, Samples
+from roundoff.samples.arrays import GivenSamples
 from roundoff.samples.sample_set import open_samples
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue
 
@@ -108,8 +109,7 @@ def one_metric(metric: Any) -> str:
     names = metric_names(metric)
     if len(names) > 1:
         raise WrongValue(
-            english("Several metrics were given: {names}.", names=", ".join(names)),
-            fix=english("give one of them"),
+            "Several metrics were given: {names}.", fix=english("give one of them"), names=", ".join(names)
         )
     return names[0]
 
@@ -388,7 +388,7 @@ def open_dataset(data: Any, inputs: Sequence[InputSpec]) -> Dataset:
     if not inputs:
         return Dataset(NO_INPUTS)
     if isinstance(data, Mapping):
-        return Dataset(_Arrays(data, inputs))
+        return Dataset(_in_memory(data, inputs))
     if not isinstance(data, str | os.PathLike):
         what = english("calibrated_data is {name}, which holds no samples.", name=type(data).__name__)
         raise WrongType(
@@ -401,7 +401,10 @@ def open_dataset(data: Any, inputs: Sequence[InputSpec]) -> Dataset:
             fix=english("check the path; {layout}", layout=_LAYOUT),
         )
     flat = _flat_files(path, inputs)
-    return Dataset(_Files(path, flat, inputs) if flat else open_samples(path, inputs))
+    if not flat:
+        return Dataset(open_samples(path, inputs))
+    parts = [open_samples({spec.name: of[spec.name] for spec in inputs}, inputs) for of in flat.values()]
+    return Dataset(GivenSamples(shown(path), tuple(map(str, flat)), lambda index: parts[index].feed(0)))
 
 
 def _flat_files(path: Path, inputs: Sequence[InputSpec]) -> dict[int, dict[str, Path]]:
@@ -441,57 +444,37 @@ def _flat_files(path: Path, inputs: Sequence[InputSpec]) -> dict[int, dict[str, 
     return dict(sorted(found.items()))
 
 
-class _Files:
-    """Samples whose files lie side by side in one folder."""
-
-    def __init__(self, folder: Path, files: Mapping[int, Mapping[str, Path]], inputs: Sequence[InputSpec]) -> None:
-        self.label = shown(folder)
-        self.names = tuple(map(str, files))
-        self._parts = [
-            open_samples({spec.name: of[spec.name] for spec in inputs}, inputs) for of in files.values()
-        ]
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        return self._parts[index].feed(0)
-
-
-class _Arrays:
+def _in_memory(arrays: Mapping[str, Any], inputs: Sequence[InputSpec]) -> GivenSamples:
     """Samples that are in memory."""
+    known = [spec.name for spec in inputs]
+    for name in arrays:
+        if name not in known:
+            raise WrongValue(english("The model has no input {name!r}.", name=name), fix=nearest(str(name), known))
+    missing = [name for name in known if name not in arrays]
+    if missing:
+        raise WrongValue(
+            english("There are no samples for the input {missing!r}.", missing=missing[0]),
+            fix=english("add a list of arrays for it"),
+        )
+    counts = {name: len(arrays[name]) for name in known}
+    if len(set(counts.values())) > 1 or not all(counts.values()):
+        listed = ", ".join(f"{count} for {name!r}" for name, count in counts.items())
+        raise WrongValue(
+            english("Inputs have different numbers of samples, or none: {listed}.", listed=listed),
+            fix=english("give as many for each"),
+        )
 
-    label = "arrays in memory"
-
-    def __init__(self, arrays: Mapping[str, Any], inputs: Sequence[InputSpec]) -> None:
-        known = [spec.name for spec in inputs]
-        for name in arrays:
-            if name not in known:
-                raise WrongValue(
-                    english("The model has no input {name!r}.", name=name), fix=nearest(str(name), known)
-                )
-        missing = [name for name in known if name not in arrays]
-        if missing:
-            raise WrongValue(
-                english("There are no samples for the input {missing!r}.", missing=missing[0]),
-                fix=english("add a list of arrays for it"),
-            )
-        counts = {name: len(arrays[name]) for name in known}
-        if len(set(counts.values())) > 1 or not all(counts.values()):
-            listed = ", ".join(f"{count} for {name!r}" for name, count in counts.items())
-            raise WrongValue(
-                english("Inputs have different numbers of samples, or none: {listed}.", listed=listed),
-                fix=english("give as many for each"),
-            )
-        self.names = tuple(map(str, range(next(iter(counts.values())))))
-        self._arrays, self._inputs = arrays, inputs
-
-    def feed(self, index: int) -> Mapping[str, Array]:
+    def feed(index: int) -> dict[str, Array]:
         found = {}
-        for spec in self._inputs:
-            array = np.asarray(self._arrays[spec.name][index])
+        for spec in inputs:
+            array = np.asarray(arrays[spec.name][index])
             # A row of a stacked array has lost its first axis.
             if spec.shape is not None and array.ndim == len(spec.shape) - 1:
                 array = array[np.newaxis]
             found[spec.name] = array
         return found
+
+    return GivenSamples("arrays in memory", counts[known[0]], feed)
 
 
 _IN_MEMORY = Path("model_in_memory.onnx")
@@ -539,12 +522,11 @@ def open_calibrated(model_or_file: Any, calibrated_data: Any) -> CalibratedModel
     quantized = _quantized(model_or_file)
     if not quantized.quantizers:
         raise WrongValue(
-            english(
-                "{path} has no calibration nodes: nothing in it is quantized.", path=quantized.float_model.path
-            ),
+            "{path} has no calibration nodes: nothing in it is quantized.",
             fix=english(
                 "give the *_calibrated_model.onnx of the conversion, or a model with QuantizeLinear nodes"
             ),
+            path=quantized.float_model.path,
         )
     if calibrated_data is None:
         raise WrongType(english("calibrated_data is missing."), fix=english("give the folder of calibration data"))

@@ -92,8 +92,7 @@ def get_channelwise_data_distribution(
     folder, names = result_folder(save_dir), flat_names("nodes_list", nodes_list)
     if axis is not None and (isinstance(axis, bool) or not isinstance(axis, int)):
         raise WrongType(
-            english("axis is {axis!r}, not a whole number.", axis=axis),
-            fix=english("give the number of an axis, or None"),
+            "axis is {axis!r}, not a whole number.", fix=english("give the number of an axis, or None"), axis=axis
         )
     require_matplotlib()
     draw_channels(open_calibrated(model_or_file, calibrated_data), names, folder, axis=axis)
@@ -275,8 +274,7 @@ def plot_acc_error(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         raise WrongType(what, fix=english("name the arguments, or import roundoff.vendors.horizon.gen1 instead"))
     if not isinstance(average_mode, bool):
         raise WrongType(
-            english("average_mode is {average_mode!r}.", average_mode=average_mode),
-            fix=english("give True or False"),
+            "average_mode is {average_mode!r}.", fix=english("give True or False"), average_mode=average_mode
         )
     folder, name = result_folder(save_dir), one_metric(metric)
     lists = asked_curves(quantize_node, non_quantize_node)

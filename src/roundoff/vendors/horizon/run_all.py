@@ -1,7 +1,5 @@
 """All analyses at once."""
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +8,8 @@ from roundoff.core.quantizers import SwitchedSubject
 from roundoff.errors import nearest
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
-from roundoff.messages.message import english, safe_cell
+from roundoff.messages.message import english
+from roundoff.messages.numbers import csv_text
 from roundoff.report.plots.canvas import require_matplotlib
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.study import Changes
@@ -191,13 +190,10 @@ def _save(
         for count, name in enumerate(means)
     ]
     log = framed_table(f"sensitivity analysis to {qtype}", ("number", "node", metric, *outputs), rows)
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(("number", "node", metric, *map(safe_cell, outputs)))
-    for count, name in enumerate(means):
-        writer.writerow((count, safe_cell(name), repr(means[name]), *map(repr, by_output[name].values())))
+    scores = ((count, name, means[name], *by_output[name].values()) for count, name in enumerate(means))
+    table = csv_text(("number", "node", metric, *outputs), scores)
     data = {"metric": metric, "qtype": qtype, "scores": dict(means), "per_output": by_output}
-    save_tables(folder, "sensitivity_analysis", log=log, csv=out.getvalue(), data=data)
+    save_tables(folder, "sensitivity_analysis", log=log, csv=table, data=data)
     return log
 
 

@@ -181,8 +181,7 @@ def get_sensitivity_of_nodes(  # noqa: PLR0913, PLR0917 - the vendor's arguments
         metrics, calibrated_data = calibrated_data or "cosine-similarity", metrics
     if node_type not in NODE_TYPES:
         raise WrongValue(
-            english("There is no node_type {node_type!r}.", node_type=node_type),
-            fix=nearest(str(node_type), NODE_TYPES),
+            "There is no node_type {node_type!r}.", fix=nearest(str(node_type), NODE_TYPES), node_type=node_type
         )
     names = metric_names(metrics)
     folder = None if save_dir is None else result_folder(save_dir)
@@ -308,21 +307,18 @@ def _outputs(nodes: CalibrationNodes, output_node: Any) -> tuple[str, ...]:
     for name in given:
         if not isinstance(name, str):
             raise WrongType(
-                english("output_node is {name!r}, not a name.", name=name),
-                fix=english("give the name of an ordinary node"),
+                "output_node is {name!r}, not a name.", fix=english("give the name of an ordinary node"), name=name
             )
         if name in nodes.by_name:
             tensor = nodes.by_name[name].tensor
-            what = english(
-                "output_node {name!r} is a calibration node; outputs are compared at ordinary nodes.", name=name
-            )
             raise WrongValue(
-                what,
+                "output_node {name!r} is a calibration node; outputs are compared at ordinary nodes.",
                 fix=english(
                     "give the node that computes {tensor!r}, or one of: {ordinary}",
                     tensor=tensor,
                     ordinary=_few(nodes.ordinary),
                 ),
+                name=name,
             )
     return given
 

@@ -18,14 +18,14 @@ from roundoff.messages.message import english
 from roundoff.preprocessing.colours import reordered
 from roundoff.preprocessing.resize import resized
 from roundoff.preprocessing.steps import InputProcessing, doubts
-from roundoff.samples.arrays import check_symbols, input_dtype, matches, mismatch
+from roundoff.samples.arrays import check_symbols, input_dtype, input_error, matches, mismatch
 from roundoff.samples.columns import Paired, SampleColumn, pair
 from roundoff.samples.files import ARCHIVE_SUFFIXES, IMAGE_SUFFIXES, list_folder, unpack
 from roundoff.samples.images import decode
 from roundoff.samples.stored import intact, open_npy
 from roundoff.tensors.pickled import read_pickled
 from roundoff.vendors.pulsar2.config.checks import InputSettings, ResolvedConfig
-from roundoff.vendors.pulsar2.config.document import ConfigProblem, Place, problem_of
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, Place, located, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -84,8 +84,7 @@ class ObjectFiles:
         found = self._held[1]
         if not isinstance(found, dict) or not all(isinstance(each, np.ndarray) for each in found.values()):
             raise BadInput(
-                english("{where} does not hold a dictionary of arrays by the names of inputs.", where=where),
-                fix=fix,
+                "{where} does not hold a dictionary of arrays by the names of inputs.", fix=fix, where=where
             )
         if spec.name not in found:
             what = english(
@@ -197,16 +196,12 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
     _check_numbers(spec, calibration, channels=channels)
     color = processor.tensor_format
     if color is not ColorSpace.AutoColorSpace and (color is ColorSpace.GRAY) != (channels == 1):
-        what = english(
+        raise input_error(
+            spec,
             "The input {name!r} takes {describe}: {channels} channel(s) are not {name2}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("set tensor_format to {which}", which="GRAY" if channels == 1 else english("RGB or BGR")),
             channels=channels,
             name2=color.name,
-        )
-        raise BadInput(
-            what,
-            fix=english("set tensor_format to {which}", which="GRAY" if channels == 1 else english("RGB or BGR")),
         )
     steps = InputProcessing(
         source_layout="NHWC",
@@ -230,26 +225,25 @@ def _pictures(settings: InputSettings, calibration: InputQuantConfig) -> FileRea
 def _picture_size(spec: InputSpec, *, last: bool) -> tuple[int, int, int]:
     axes = spec.shape or ()
     if len(axes) != 4 or input_dtype(spec).kind not in "fu":
-        what = english(
-            "The input {name!r} takes {describe}, which is no picture.", name=spec.name, describe=spec.describe()
+        raise input_error(
+            spec,
+            "The input {name!r} takes {describe}, which is no picture.",
+            fix=english("give its data as Numpy, Binary or NumpyObject"),
         )
-        raise BadInput(what, fix=english("give its data as Numpy, Binary or NumpyObject"))
     batch, height, width, channels = axes if last else (axes[0], axes[2], axes[3], axes[1])
     if not (isinstance(height, int) and isinstance(width, int) and isinstance(channels, int)):
-        what = english(
+        raise input_error(
+            spec,
             "The size to which pictures are resized is not known: {name!r} takes {describe}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name),
         )
-        raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
     if channels not in _CHANNELS:
-        what = english(
+        raise input_error(
+            spec,
             "The input {name!r} takes {describe}, with {channels} channels; pictures have 1 or 3.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("set tensor_layout to where the channels are, or give Numpy data"),
             channels=channels,
         )
-        raise BadInput(what, fix=english("set tensor_layout to where the channels are, or give Numpy data"))
     if isinstance(batch, int) and batch != 1:
         what = english(
             "The input {name!r} takes batches of {batch}; a picture is a batch of one.",
@@ -395,12 +389,10 @@ def _all_of(makers: Iterable[Callable[[], _Made]]) -> list[_Made]:
         what = "\n".join(f"  {error.what}" for error in errors)
         fix = "; ".join(dict.fromkeys(error.fix for error in errors))
         raise BadInput(
-            english(
-                "The calibration data of {count} {count:input|inputs} cannot be used:\n{what}",
-                count=len(errors),
-                what=what,
-            ),
+            "The calibration data of {count} {count:input|inputs} cannot be used:\n{what}",
             fix=fix,
+            count=len(errors),
+            what=what,
         )
     return made
 
@@ -455,12 +447,11 @@ def _called(unpacked: Mapping[str, str]) -> Iterator[None]:
 def _calibration(settings: InputSettings) -> InputQuantConfig:
     if settings.calibration is None:
         spec = settings.spec
-        what = english(
+        raise input_error(
+            spec,
             "No calibration data is configured for the input {name!r}, which takes {describe}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("add an entry to quant.input_configs, or one for DEFAULT"),
         )
-        raise BadInput(what, fix=english("add an entry to quant.input_configs, or one for DEFAULT"))
     return settings.calibration
 
 
@@ -492,21 +483,16 @@ def _located(given: str, base: Path | None, *, input_name: str) -> Path:
             given=given,
         )
         raise BadInput(what, fix=english("fetch it, and give the path of the archive or folder"))
-    candidates = [Path(given), *([base / given] if base is not None else [])]
-    with reading(Path(given), what=english("The calibration data")):
-        source = next((path for path in candidates if path.exists()), None)
-    if source is None:
-        what = english(
-            "The calibration data of {input_name!r} does not exist: {given}.",
-            input_name=input_name,
-            given=shown(given),
-        )
+    source = located(given, base, what=english("The calibration data"))
+    if not source.exists():
         raise BadInput(
-            what,
+            "The calibration data of {input_name!r} does not exist: {given}.",
             fix=english(
                 "give the path of an archive ({archive_suffixes}) or of a folder",
                 archive_suffixes=", ".join(ARCHIVE_SUFFIXES),
             ),
+            input_name=input_name,
+            given=shown(given),
         )
     return source
 
@@ -521,14 +507,12 @@ def _column(settings: InputSettings, calibration: InputQuantConfig, folder: Path
     where = english("The calibration data of {name!r}", name=settings.spec.name)
     if not listing.files:
         beside = english(" beside {skipped} and the like", skipped=listing.skipped[0]) if listing.skipped else ""
-        what = english(
+        raise BadInput(
             "{where}, {calibration_dataset}, holds no sample files{beside}.",
+            fix=english("put {name} files there ({suffixes})", name=kind.name, suffixes=", ".join(suffixes)),
             where=where,
             calibration_dataset=calibration.calibration_dataset,
             beside=beside,
-        )
-        raise BadInput(
-            what, fix=english("put {name} files there ({suffixes})", name=kind.name, suffixes=", ".join(suffixes))
         )
     strange = [file for file in listing.files if not file.lower().endswith(suffixes)]
     if strange:

@@ -9,10 +9,11 @@ import numpy as np
 from roundoff.core.tensors import Array, InputSpec
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, model_from_proto
-from roundoff.graph.nodes import by_dtype, rename_captured
+from roundoff.graph.nodes import by_dtype, opset_of, rename_captured
 from roundoff.messages.message import english
 from roundoff.preprocessing.colours import NO_CSC, ColorFormat, Csc, CscMode, conversion_rows
 from roundoff.preprocessing.steps import InputProcessing, doubts
+from roundoff.samples.arrays import input_error
 from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import YUV, InputSettings, ResolvedConfig
 from roundoff.vendors.pulsar2.config.schema import DataType, InputProcessor, OutputProcessor
@@ -261,7 +262,7 @@ def _receive(proto: Any, settings: InputSettings, notes: list[str]) -> bool:
         )
         processing = replace(processing, source_layout=processing.model_layout)
     axes = _source_axes(processing, spec)
-    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), _opset(proto), spec.name)
+    steps = Steps(_free(proto.graph, f"{spec.name}/{_INSIDE}"), opset_of(proto), spec.name)
     processing_steps(processing, [axis if isinstance(axis, int) else 0 for axis in axes], steps)
     if processing.dtype == spec.dtype and not steps.nodes:
         return False
@@ -297,21 +298,18 @@ def _source_axes(processing: InputProcessing, spec: InputSpec) -> tuple[int | st
     if processing.packed_format or processing.slicing or processing.padding:
         sizes = [axis if isinstance(axis, int) else 0 for axis in axes]
         if 0 in sizes[1:]:
-            what = english(
+            raise input_error(
+                spec,
                 "The input {name!r} takes {describe}; what it is fed cannot be of free size.",
-                name=spec.name,
-                describe=spec.describe(),
+                fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name),
             )
-            raise BadInput(what, fix=english('fix it with "input_shapes": "{name}:1x3x224x224"', name=spec.name))
         found = processing.source_shape((1, *sizes[1:]))
         if min(found) < 1:
-            what = english(
+            raise BadInput(
                 "padding and slicing leave the input {name!r} nothing to receive: {found}.",
+                fix=english("give less padding than it takes, {describe}", describe=spec.describe()),
                 name=spec.name,
                 found=list(found),
-            )
-            raise BadInput(
-                what, fix=english("give less padding than it takes, {describe}", describe=spec.describe())
             )
         return found if axes[0] == 1 else (axes[0], *found[1:])
     order: tuple[int, ...] = (0, 1, 2, 3)
@@ -372,7 +370,7 @@ def _give_back(proto: Any, name: str, processor: OutputProcessor, notes: list[st
         notes.append(
             english("{name}: output_dtype U8 is left out: this output has no 8-bit codes here", name=name)
         )
-    steps = Steps(_free(proto.graph, f"{name}/given"), _opset(proto), codes or inner)
+    steps = Steps(_free(proto.graph, f"{name}/given"), opset_of(proto), codes or inner)
     if perm and perm != tuple(range(len(perm))):
         steps.add("Transpose", perm=list(perm))
     elif codes is not None:
@@ -424,8 +422,3 @@ def _free(graph: Any, wanted: str) -> str:
     while any(name.startswith(wanted) for name in taken):
         wanted += "_"
     return wanted
-
-
-def _opset(proto: Any) -> int:
-    versions = {entry.domain: entry.version for entry in proto.opset_import}
-    return int(versions.get("", versions.get("ai.onnx", 1)))

@@ -108,7 +108,7 @@ class Choice:
 def read_entries(configs: Sequence[LayerConfig], frontend: Frontend) -> tuple[LayerEntry, ...]:
     """Find out what every entry names; nothing is refused here."""
     made = MadeNames((name for config in configs for name in config.layers), frontend)
-    return tuple(_EntryReader(frontend, made).read(number, config) for number, config in enumerate(configs, 1))
+    return tuple(_EntryReader(config, frontend, made).read(number) for number, config in enumerate(configs, 1))
 
 
 def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
@@ -127,33 +127,40 @@ def wanted_by(entries: Sequence[LayerEntry]) -> dict[str, dict[str, Choice]]:
 
 
 class _EntryReader:
-    def __init__(self, frontend: Frontend, made: MadeNames) -> None:
-        self._frontend, self._made = frontend, made
-        self._original = {node.name: node.op_type for node in frontend.original.proto.graph.node}
+    """Finds out what one entry names.
 
-    def read(self, number: int, config: LayerConfig) -> LayerEntry:
-        nodes: dict[str, tuple[str, ...]] = {}
-        lost: dict[str, Reason] = {}
-        unknown: dict[str, str] = {}
-        guessed: dict[str, str] = {}
+    Args:
+        config: The entry.
+        frontend: The graph.
+        made: What names mean that the vendor's frontend made up.
+    """
+
+    def __init__(self, config: LayerConfig, frontend: Frontend, made: MadeNames) -> None:
+        self._config, self._frontend, self._made = config, frontend, made
+        self._nodes: dict[str, tuple[str, ...]] = {}
+        self._lost: dict[str, Reason] = {}
+        self._unknown: dict[str, str] = {}
+        self._guessed: dict[str, str] = {}
+
+    def read(self, number: int) -> LayerEntry:
+        config = self._config
         if config.kind == "layer":
             for name in config.layers:
                 made = MadeName.parse(name) if name not in self._frontend.names.known else None
                 if made is not None:
-                    self._add_made(made, nodes, unknown, guessed)
+                    self._add_made(made)
                 else:
-                    self._add_layer(name, nodes, lost, unknown)
+                    self._add_layer(name)
         elif config.kind == "op_type":
             for name in config.types:
-                self._add_type(name, nodes, lost, unknown)
+                self._add_type(name)
         else:
-            self._add_part(config, nodes, lost, unknown)
-        ordered = {name: nodes[name] for name in sorted(nodes, key=self._frontend.names.places.__getitem__)}
-        return LayerEntry(number, config, ordered, lost, unknown, guessed)
+            self._add_part()
+        places = self._frontend.names.places
+        ordered = {name: self._nodes[name] for name in sorted(self._nodes, key=places.__getitem__)}
+        return LayerEntry(number, config, ordered, self._lost, self._unknown, self._guessed)
 
-    def _add_layer(
-        self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
-    ) -> None:
+    def _add_layer(self, name: str) -> None:
         """A layer by its name in the user's model or the optimized one, or by the tensor it writes.
 
         One that was merged means it all.
@@ -163,33 +170,25 @@ class _EntryReader:
         if name not in frontend.names.known and writer is not None and writer.name in frontend.unit_of:
             name = frontend.names.original(writer.name)
         if name not in frontend.names.known:
-            unknown[name] = nearest(name, frontend.names.known)
+            self._unknown[name] = nearest(name, frontend.names.known)
             return
         current = frontend.names.current(name)
         if current:
-            nodes[name] = frontend.owners(frontend.unit_of[current])
+            self._nodes[name] = frontend.owners(frontend.unit_of[current])
         else:
-            lost[name] = _CONSTANT
+            self._lost[name] = _CONSTANT
 
-    def _add_made(
-        self,
-        name: MadeName,
-        nodes: dict[str, tuple[str, ...]],
-        unknown: dict[str, str],
-        guessed: dict[str, str],
-    ) -> None:
+    def _add_made(self, name: MadeName) -> None:
         """A layer by the name that the vendor's frontend made up."""
         found = self._made.node(name)
         if not found:
-            unknown[name.text] = self._made.why_not(name)
+            self._unknown[name.text] = self._made.why_not(name)
             return
         user = self._frontend.names.original(found)
-        nodes[user] = self._frontend.owners(self._frontend.unit_of[found])
-        guessed[user] = name.text
+        self._nodes[user] = self._frontend.owners(self._frontend.unit_of[found])
+        self._guessed[user] = name.text
 
-    def _add_type(
-        self, name: str, nodes: dict[str, tuple[str, ...]], lost: dict[str, Reason], unknown: dict[str, str]
-    ) -> None:
+    def _add_type(self, name: str) -> None:
         """Every operation of a type of ONNX, or of the frontend's."""
         frontend = self._frontend
         known = False
@@ -197,26 +196,27 @@ class _EntryReader:
             kind, owners = frontend.type_of(unit), frontend.owners(unit)
             if kind == name:
                 known = True
-                nodes[frontend.names.original(unit.first.name)] = owners
+                self._nodes[frontend.names.original(unit.first.name)] = owners
                 continue
             for node in unit.nodes:
                 if node.operation != name:
                     continue
                 known, user = True, frontend.names.original(node.name)
                 if node.name in owners:
-                    nodes[user] = owners
+                    self._nodes[user] = owners
                 else:
                     first = frontend.names.original(unit.first.name)
-                    lost[user] = (
+                    self._lost[user] = (
                         f"it is fused into the {kind} in front: ask for {kind}, or for it by name",
                         f"it is fused into {first}: ask for {kind}, or for it by name",
                     )
-        for user, operation in self._original.items():
-            if operation == name and user not in nodes and user not in lost and operation != "Constant":
-                known, lost[user] = True, self._gone(user)
+        original = {node.name: node.op_type for node in frontend.original.proto.graph.node}
+        for user, operation in original.items():
+            if operation == name != "Constant" and user not in self._nodes and user not in self._lost:
+                known, self._lost[user] = True, self._gone(user)
         if not known:
-            types = dict.fromkeys((*self._original.values(), *map(frontend.type_of, frontend.units)))
-            unknown[name] = f"the model has no such operation; {nearest(name, types)}"
+            types = dict.fromkeys((*original.values(), *map(frontend.type_of, frontend.units)))
+            self._unknown[name] = f"the model has no such operation; {nearest(name, types)}"
 
     def _gone(self, user: str) -> Reason:
         """What became of a node that is in the user's model only."""
@@ -227,58 +227,44 @@ class _EntryReader:
         kind, folded = self._frontend.type_of(unit), "it is not in the optimized model: it is folded into"
         return f"{folded} {kind}; ask for that", f"{folded} {name} ({kind})"
 
-    def _add_part(
-        self,
-        config: LayerConfig,
-        nodes: dict[str, tuple[str, ...]],
-        lost: dict[str, Reason],
-        unknown: dict[str, str],
-    ) -> None:
+    def _add_part(self) -> None:
         """Every operation on a way from a start tensor to an end tensor."""
-        frontend = self._frontend
+        frontend, config = self._frontend, self._config
         starts, ends = config.start_tensor_names or (EVERY,), config.end_tensor_names or (EVERY,)
         # The precision does not matter for what is between.
         rule = Rule("between", tuple(starts), Precision("u8"), tuple(ends))
         try:
             [found] = select([rule], frontend.view, frontend.names)
         except BadInput as error:
-            names = [name for name in (*starts, *ends) if name != EVERY and name not in self._tensors]
+            view = frontend.view
+            tensors = {*view.inputs, *view.producers, *view.weights.protos}
+            names = [name for name in (*starts, *ends) if name != EVERY and name not in tensors]
             for name in names or [" .. ".join((*starts, *ends))]:
-                unknown[name] = self._tensor_hint(name) if names else error.fix
+                self._unknown[name] = self._tensor_hint(name) if names else error.fix
             return
         inside = set(found.nodes.values())
         for user, current in found.nodes.items():
             unit = frontend.unit_of[current]
             owners = frontend.owners(unit)
             if current in owners:
-                nodes[user] = (current,)
+                self._nodes[user] = (current,)
             elif inside.isdisjoint(owners):
                 first = frontend.names.original(unit.first.name)
                 outside = "which lies outside of this part of the graph"
-                lost[user] = (
+                self._lost[user] = (
                     f"it is fused into the operation in front, {outside}",
                     f"it is fused into {first}, {outside}",
                 )
-
-    @cached_property
-    def _tensors(self) -> frozenset[str]:
-        view = self._frontend.view
-        return frozenset((*view.inputs, *view.producers, *view.weights.protos))
 
     def _tensor_hint(self, name: str) -> str:
         view, names = self._frontend.view, self._frontend.names
         node = view.by_name.get(names.current(name) if name in names.known else "")
         if node is not None:
             return f"it is a node, and tensors are asked for: its output is {node.outputs[0]!r}"
-        return nearest(name, tuple(self._live()))
-
-    def _live(self) -> Iterator[str]:
-        yield from self._frontend.view.inputs
-        yield from self._frontend.view.producers
+        return nearest(name, (*view.inputs, *view.producers))
 
 
 _WORDS = {"activation": "data type", "weight": "weight", "output": "output"}
-_DEFAULT_NAME = "DefaultDataType"
 _LISTED = 3
 
 
@@ -482,7 +468,7 @@ class _Resolver:
         for part in PARTS:
             choice = self.wanted.get(node, {}).get(part)
             asked = entry.asks(part).name
-            if choice is None or asked == _DEFAULT_NAME:
+            if choice is None or asked == _DEFAULT.name:
                 continue
             if vendor_dtype(choice.dtype) != asked:
                 other = choice.entry
@@ -533,7 +519,7 @@ class _Resolver:
     def _remarks(self, entry: LayerEntry, unit: FusedUnit, effective: Precision) -> Iterator[Reason]:
         """That a result is of another type than the operation, because of who reads it."""
         asked, output = entry.asks("activation").name, vendor_dtype(effective.output)
-        if not output or asked in (_DEFAULT_NAME, output) or entry.asks("output").name != _DEFAULT_NAME:
+        if not output or asked in (_DEFAULT.name, output) or entry.asks("output").name != _DEFAULT.name:
             return
         readers = [(name, got) for name, got in self._readers(unit) if got]
         sharing = [name for name, _ in readers if self._shares(name)]
@@ -620,10 +606,9 @@ def _remarks(entry: ResolvedEntry) -> list[str]:
         if node.why:
             groups.setdefault((node.applied, node.cause), []).append(node)
     for (applied, cause), nodes in sorted(groups.items(), key=lambda each: each[0][0]):
-        rest = len(nodes) - _LISTED
-        names = ", ".join(node.node for node in nodes[:_LISTED]) + (f" and {rest} more" if rest > 0 else "")
         reason = nodes[0].why if len(nodes) == 1 else cause
-        lines.append(f"{names} {'applied' if applied else 'NOT applied'}: {reason}")
+        named = _few([node.node for node in nodes])
+        lines.append(f"{named} {'applied' if applied else 'NOT applied'}: {reason}")
     return lines
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.array_files import Unreadable, map_array, read_header
+from roundoff.core.array_files import Unreadable, map_npy
 from roundoff.core.files import read_small, reading
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType
@@ -18,6 +18,7 @@ from roundoff.messages.message import english
 from roundoff.vendors.pulsar2.config.document import (
     ConfigProblem,
     Document,
+    located,
     parse_input_shapes,
     problem_of,
     refuse,
@@ -78,14 +79,12 @@ def patched_attribute(node: Any, name: str, value: Any, *, opset: int, where: st
     content = read(value)
     if content is None:
         raise BadInput(
-            english(
-                "{where}: {name!r} takes {words}, not {value!r:.60}.",
-                where=where,
-                name=name,
-                words=words,
-                value=value,
-            ),
+            "{where}: {name!r} takes {words}, not {value!r:.60}.",
             fix=english("give {words}", words=words),
+            where=where,
+            name=name,
+            words=words,
+            value=value,
         )
     return make_attribute(name, content, attr_type=kind)
 
@@ -181,8 +180,7 @@ def _converted(given: Array, dtype: DType, where: str) -> Array:
 
 
 def _from_file(given: str, dtype: DType, base: Path | None, *, name: str) -> Array:
-    candidates = [Path(given), *([base / given] if base is not None else [])]
-    path = next((each for each in candidates if each.exists()), candidates[0])
+    path = located(given, base, what=english("The file of a constant"))
     if path.suffix.lower() not in _SUFFIXES:
         what = english(
             "const_processors: {name!r} is to come from {path}, which is of no known kind.",
@@ -216,14 +214,9 @@ def _from_file(given: str, dtype: DType, base: Path | None, *, name: str) -> Arr
 def _npy(path: Path) -> Array:
     try:
         with reading(path, what=english("The file of a constant")):
-            header = read_header(path)
-            return map_array(
-                path, offset=header.offset, dtype=header.dtype, shape=header.shape, fortran=header.fortran
-            )
+            return map_npy(path)
     except Unreadable as error:
-        raise BadInput(
-            english("{path} {problem}.", path=shown(path), problem=error.problem), fix=error.fix
-        ) from error
+        raise BadInput("{path} {problem}.", fix=error.fix, path=shown(path), problem=error.problem) from error
 
 
 def edited_model(model: Model, config: BuildConfig, *, base: Path | None = None) -> tuple[Model, tuple[str, ...]]:

@@ -24,6 +24,7 @@ from roundoff.graph.units import derived_constants
 from roundoff.messages.message import english
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import Session, open_session
+from roundoff.samples.arrays import input_error
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMode, TargetHardware
 from roundoff.vendors.pulsar2.tables import target_of
 
@@ -65,14 +66,12 @@ def refuse_foreign(model: Model) -> None:
     """
     for node in model.proto.graph.node:
         if node.domain not in STANDARD_DOMAINS and node.op_type.startswith(_FOREIGN):
-            what = english(
+            raise BadInput(
                 "{path} holds the vendor's operator {op_type} ({name}), which only its tool runs.",
+                fix=english("give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'"),
                 path=model.path,
                 op_type=node.op_type,
                 name=node.name,
-            )
-            raise BadInput(
-                what, fix=english("give the float ONNX, or quant/quant_axmodel.onnx of 'roundoff pulsar2 build'")
             )
 
 
@@ -251,14 +250,13 @@ def read_input(path: Path, spec: InputSpec, *, batch: int = 1) -> list[Array]:
         found = (
             english("found {there}", there=", ".join(there[:5])) if there else english("there are no .bin files")
         )
-        what = english(
+        raise input_error(
+            spec,
             "There is no file for the input {name!r} ({describe}): expected {path}; {found}.",
-            name=spec.name,
-            describe=spec.describe(),
+            fix=english("write it there, or add --random_input"),
             path=shown(path),
             found=found,
         )
-        raise BadInput(what, fix=english("write it there, or add --random_input"))
     try:
         with reading(path, what=english("The input file")):
             held = stat_file(path)
@@ -281,8 +279,7 @@ def read_input(path: Path, spec: InputSpec, *, batch: int = 1) -> list[Array]:
             values = map_array(path, offset=0, dtype=dtype, shape=(batch, *shape))
     except Unreadable as error:
         raise BadInput(
-            english("{path} {problem}.", path=shown(path), problem=error.problem),
-            fix=english("give a regular file"),
+            "{path} {problem}.", fix=english("give a regular file"), path=shown(path), problem=error.problem
         ) from error
     return [np.asarray(values[index], dtype.newbyteorder("=")) for index in range(batch)]
 
@@ -292,13 +289,12 @@ def _shape(spec: InputSpec, count: int, *, where: str) -> tuple[int, ...]:
     axes = spec.shape
     free = [place for place, axis in enumerate(axes or ()) if not isinstance(axis, int)]
     if axes is None or len(free) > 1:
-        what = english(
+        raise input_error(
+            spec,
             "{where} says nothing of its shape, and the input {name!r} leaves it open: {describe}.",
+            fix=english("fix the shapes of the model's inputs"),
             where=where,
-            name=spec.name,
-            describe=spec.describe(),
         )
-        raise BadInput(what, fix=english("fix the shapes of the model's inputs"))
     fixed = math.prod(axis for axis in axes if isinstance(axis, int))
     size = count // fixed if fixed else 0
     return tuple(axis if isinstance(axis, int) else size for axis in axes)
@@ -407,8 +403,7 @@ def run_model(settings: RunSettings, say: Callable[[str], None] = lambda _: None
     """
     if settings.batch_size < 0:
         raise BadInput(
-            english("A batch_size of {batch_size} is none.", batch_size=settings.batch_size),
-            fix=english("give 0 or more"),
+            "A batch_size of {batch_size} is none.", fix=english("give 0 or more"), batch_size=settings.batch_size
         )
     cases = read_cases(settings.list_file)
     engine, notes = _engine(settings)

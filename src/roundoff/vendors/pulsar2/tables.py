@@ -1,18 +1,68 @@
-"""The two tables of what was asked for: data sets of inputs, and precisions of layers."""
+"""What a build says while it works: lines, the vendor's tables, and its names of operations and types."""
 
 import io
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
 
 from roundoff.core.plan import FLOAT
+from roundoff.core.progress import SILENT, Progress
 from roundoff.core.target import Target
+from roundoff.messages.message import english
 from roundoff.quantize.planning.view import PRODUCTS, FusedUnit, GraphView
 from roundoff.quantize.targets.files import load_target
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, DataType, TargetHardware
+
+# What is said, in the vendor's order.
+
+
+def _nowhere(text: str) -> None:
+    del text
+
+
+@dataclass(slots=True)
+class Log:
+    """Where a build prints.
+
+    Attributes:
+        say: Takes a line about what is done.
+        show: Takes a table.
+        width: Columns that a table may take; 0 for as many as it wants.
+        progress: Told how far a step is.
+        lines: Everything so far, for the record of the build.
+    """
+
+    say: Callable[[str], None] = _nowhere
+    show: Callable[[str], None] = _nowhere
+    width: int = 0
+    progress: Progress = SILENT
+    lines: list[str] = field(default_factory=list)
+
+    def tell(self, text: str) -> None:
+        """Say what was done."""
+        self._out(text)
+
+    def alert(self, text: str) -> None:
+        """Say what the user should look at."""
+        self._out(english("WARNING: {text}", text=text))
+
+    def running(self, step: str) -> None:
+        """Say which step begins."""
+        self._out(f"[{time.strftime('%H:%M:%S')}] AX {step} Running ...")
+
+    def table(self, text: str) -> None:
+        """Show a table, or a block of figures."""
+        self.lines.append(text)
+        self.show(text)
+
+    def _out(self, text: str) -> None:
+        self.lines.append(text)
+        self.say(text)
+
 
 # How Pulsar2 draws a table: rich, with a heavy head and a line between rows.
 
@@ -94,14 +144,6 @@ class QuantConfigRow:
     std: Sequence[float] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class LayerConfigRow:
-    """One entry of layer_configs: a layer, an op type or a sub-graph, and the precision asked for."""
-
-    name: str
-    precision: str
-
-
 def quant_config_table(rows: Iterable[QuantConfigRow], *, width: int = NATURAL) -> str:
     """The Quant Config Table; numbers are those of float32, in full."""
     cells = (
@@ -114,10 +156,9 @@ def quant_config_table(rows: Iterable[QuantConfigRow], *, width: int = NATURAL) 
     return render_table("Quant Config Table", _QUANT_COLUMNS, cells, width=width)
 
 
-def layer_config_table(rows: Iterable[LayerConfigRow], *, width: int = NATURAL) -> str:
-    """The Layer Config Table."""
-    cells = ((row.name, row.precision) for row in rows)
-    return render_table("Layer Config Table", _LAYER_COLUMNS, cells, width=width)
+def layer_config_table(rows: Iterable[tuple[str, str]], *, width: int = NATURAL) -> str:
+    """The Layer Config Table: layers, op types and sub-graphs, each with the precision asked for."""
+    return render_table("Layer Config Table", _LAYER_COLUMNS, rows, width=width)
 
 
 def _numbers(values: Sequence[float]) -> str:

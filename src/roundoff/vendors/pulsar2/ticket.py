@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from dataclasses import fields as dataclass_fields
 from enum import EnumMeta
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -49,29 +49,25 @@ from roundoff.messages.numbers import number
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
-from roundoff.vendors.pulsar2.building import recipe
-from roundoff.vendors.pulsar2.building.files import AXMODEL, OPTIMIZED
-from roundoff.vendors.pulsar2.building.log import Log
+from roundoff.samples.arrays import GivenSamples
+from roundoff.vendors.pulsar2 import recipe
+from roundoff.vendors.pulsar2.build_files import AXMODEL, AXMODEL_JSON, CHART, CONTEXT, OPTIMIZED, TABLE
 from roundoff.vendors.pulsar2.config import schema
-from roundoff.vendors.pulsar2.config import schema as enums
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, resolve_config
-from roundoff.vendors.pulsar2.config.document import Document, to_json
+from roundoff.vendors.pulsar2.config.document import Document, located, to_json
 from roundoff.vendors.pulsar2.config.files import parse_config
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
     CalibrationFormat,
     CompilerConfig,
-    InputProcessor,
     InputQuantConfig,
     LayerConfig,
 )
 from roundoff.vendors.pulsar2.datasets import CalibrationSet
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import read_entries, refuse_unknown
-from roundoff.vendors.pulsar2.tables import precision_table, target_of
-
-_CONTEXT = "build_context.json"
+from roundoff.vendors.pulsar2.tables import Log, precision_table, target_of
 
 
 def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Path | None) -> dict[str, Any]:
@@ -80,7 +76,7 @@ def build_record(command: Sequence[str], config: BuildConfig, *, config_file: Pa
     given = [("model", config.input), ("samples", config.quant.input_sample_dir)]
     given += [("data", each.calibration_dataset) for each in config.quant.input_configs]
     given += [("constant", each.data_path) for each in config.const_processors]
-    read = [(role, recipe.located(text, base)) for role, text in dict.fromkeys(given) if text]
+    read = [(role, located(text, base)) for role, text in dict.fromkeys(given) if text]
     # What is missing is refused by the build, with all else that is wrong.
     files = [input_file(role, path) for role, path in read if path.exists()]
     if config_file is not None and config_file.is_file():
@@ -105,8 +101,8 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
         BadInput: The folder is damaged, or what the build read is gone or has changed.
         ModelFailed: A model cannot be run.
     """
-    folder = path.parent if path.name == _CONTEXT else path
-    record = _BuildRecord.read(folder / _CONTEXT)
+    folder = path.parent if path.name == CONTEXT else path
+    record = _BuildRecord.read(folder / CONTEXT)
     config, quant = record.config, record.config.quant
     if quant.highest_mix_precision:
         what = english("{folder} was built with highest_mix_precision: nothing in it is quantized.", folder=folder)
@@ -118,7 +114,7 @@ def open_build(path: Path, settings: BundleSettings) -> Iterator[CaseSource]:
             what = english("The model has no inputs, so that there is no sample that shows a fault.")
             raise BadInput(what, fix=english("give a model with inputs"))
         if quant.input_sample_dir:
-            samples = recipe.sample_directory(recipe.located(quant.input_sample_dir, record.base), material.model)
+            samples = recipe.sample_directory(located(quant.input_sample_dir, record.base), material.model)
         # A smoothed model has other tensors than the one it was made of.
         optimized = None if quant.enable_smooth_quant else load_model(folder / OPTIMIZED)
         yield CaseSource(
@@ -201,11 +197,17 @@ MODEL, OUTPUT, ANALYSIS_DATA = "model/float.onnx", "out", "data/analysis"
 """Where things are in a ticket, and where a build of it goes."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SyntheticSamples:
-    """Samples of which nothing can be recognised; each is made when it is asked for.
+def synthetic_samples(
+    samples: Samples,
+    renamed: Mapping[str, str],
+    ready: Mapping[int, Mapping[str, Array]],
+    *,
+    seed: int,
+    keep: bool,
+) -> GivenSamples:
+    """Samples of which nothing can be recognised, numbered; each is made when it is asked for.
 
-    Attributes:
+    Args:
         samples: The originals.
         renamed: New names of inputs.
         ready: Samples that are made already, by their places.
@@ -213,31 +215,16 @@ class SyntheticSamples:
         keep: Only inputs are renamed, values stay.
     """
 
-    samples: Samples
-    renamed: Mapping[str, str]
-    ready: Mapping[int, Mapping[str, Array]]
-    seed: int
-    keep: bool
-
-    @property
-    def label(self) -> str:
-        """Says nothing of where they come from."""
-        return "samples"
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Numbered."""
-        return tuple(f"sample_{number}" for number in range(len(self.samples.names)))
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """The value of every input in one sample."""
-        if index in self.ready:
-            return self.ready[index]
-        random = np.random.default_rng((self.seed, index))
+    def feed(index: int) -> dict[str, Array]:
+        if index in ready:
+            return dict(ready[index])
+        random = np.random.default_rng((seed, index))
         return {
-            self.renamed[name]: np.asarray(values) if self.keep else sample_like(np.asarray(values), random)
-            for name, values in self.samples.feed(index).items()
+            renamed[name]: np.asarray(values) if keep else sample_like(np.asarray(values), random)
+            for name, values in samples.feed(index).items()
         }
+
+    return GivenSamples("samples", [f"sample_{number}" for number in range(len(samples.names))], feed)
 
 
 def analysis_places(samples: CaseSamples) -> dict[str, Array]:
@@ -332,7 +319,7 @@ def anonymous_config(
         work_dir="",
         input_shapes="",
         quant=quant,
-        input_processors=tuple(_processor(name, each.processor) for name, each in renamed.items()),
+        input_processors=tuple(replace(each.processor, tensor_name=name) for name, each in renamed.items()),
         output_processors=tuple(
             replace(each, tensor_name=tensors[name]) for name, each in settled.outputs.items() if name in tensors
         ),
@@ -346,17 +333,13 @@ def anonymous_config(
 def vocabulary() -> tuple[str, ...]:
     """The words of configurations and tables: whoever calls something of his own so gives nothing away."""
     fields = [each.name for kind in vars(schema).values() if is_dataclass(kind) for each in dataclass_fields(kind)]
-    members = [name for kind in vars(enums).values() if isinstance(kind, EnumMeta) for name in kind.__members__]
+    members = [name for kind in vars(schema).values() if isinstance(kind, EnumMeta) for name in kind.__members__]
     return (EVERY, *fields, *members, precision_table((), method="PerLayer", mode="Reference"))
 
 
 def _without_paths(compiler: CompilerConfig) -> CompilerConfig:
     inner = tuple(_without_paths(each) for each in compiler.sub_configs)
     return replace(compiler, input_sample_dir="", sub_configs=inner)
-
-
-def _processor(name: str, processor: InputProcessor) -> InputProcessor:
-    return replace(processor, tensor_name=name)
 
 
 def _layers(configs: Sequence[LayerConfig], case: SyntheticCase, frontend: Frontend) -> tuple[LayerConfig, ...]:
@@ -452,11 +435,7 @@ def rebuild(  # noqa: PLR0913 - a model, its data, and what both are to show
 _CONFIG, _TABLE = "config.json", "tables/precision_analysis_table.txt"
 _COMMAND = "roundoff pulsar2 build --config config.json"
 _STORED = {
-    "quant/debug/precision_analysis_table.txt": _TABLE,
-    "quant/debug/precision_analysis.mmd": "tables/precision_analysis.mmd",
-    "quant/quant_axmodel.json": "tables/quant_axmodel.json",
-    "tuning.json": "tables/tuning.json",
-    "build_context.json": "tables/build_context.json",
+    name: f"tables/{PurePosixPath(name).name}" for name in (TABLE, CHART, AXMODEL_JSON, DECISIONS_NAME, CONTEXT)
 }
 _WHAT = {
     _CONFIG: english("the configuration of the build, for the files in this folder"),
@@ -511,7 +490,7 @@ class BuildExtras:
         ready = {} if self.config.quant.input_sample_dir else dict(zip(
             chosen.indices, found.case.case.samples.feeds, strict=True
         ))  # fmt: skip
-        samples = SyntheticSamples(
+        samples = synthetic_samples(
             self.material.samples,
             found.case.tensors,
             ready,

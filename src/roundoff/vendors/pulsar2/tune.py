@@ -12,12 +12,12 @@ from roundoff.core.document import json_text
 from roundoff.core.files import check_output_directory, write_text
 from roundoff.core.plan import FLOAT, NodePlan, QuantPlan
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model
 from roundoff.messages.message import english, listed
 from roundoff.quantize.planning.view import FusedUnit
 from roundoff.run.capture import Samples
+from roundoff.run.evaluators import Subset
 from roundoff.search.strategies.flow_charts import (
     ChartDecision,
     ChartGoal,
@@ -26,19 +26,9 @@ from roundoff.search.strategies.flow_charts import (
     ChartsFollowed,
     follow_charts,
 )
-from roundoff.vendors.pulsar2.building.build import BuildOptions, BuildResult, build, check_complete
-from roundoff.vendors.pulsar2.building.files import CONTEXT
-from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.recipe import (
-    Analysis,
-    ConfigQuantizer,
-    PrecisionSettings,
-    analyze_precision,
-    located,
-    read_build_input,
-    sample_directory,
-)
-from roundoff.vendors.pulsar2.config.document import to_json
+from roundoff.vendors.pulsar2.build import BuildOptions, BuildResult, build, check_complete
+from roundoff.vendors.pulsar2.build_files import CONTEXT
+from roundoff.vendors.pulsar2.config.document import located, to_json
 from roundoff.vendors.pulsar2.config.schema import (
     BuildConfig,
     CalibrationMethod,
@@ -49,7 +39,15 @@ from roundoff.vendors.pulsar2.config.schema import (
 )
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import refuse_unknown, resolve_layers
-from roundoff.vendors.pulsar2.tables import NATURAL, Column, render_table, target_of
+from roundoff.vendors.pulsar2.recipe import (
+    Analysis,
+    ConfigQuantizer,
+    PrecisionSettings,
+    analyze_precision,
+    read_build_input,
+    sample_directory,
+)
+from roundoff.vendors.pulsar2.tables import NATURAL, Column, Log, render_table, target_of
 from roundoff.vendors.pulsar2.ticket import DECISIONS_NAME
 
 # Compiling and measuring for the flow charts.
@@ -80,27 +78,6 @@ def tuned_config(config: QuantConfig, settings: ChartSettings) -> QuantConfig:
         precision_analysis_method=PrecisionAnalysisMethod.EndToEnd,
         **switched,
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _First:
-    """The first of some samples, alone."""
-
-    samples: Samples
-
-    @property
-    def label(self) -> str:
-        """Where it comes from."""
-        return self.samples.label
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Its name."""
-        return self.samples.names[:1]
-
-    def feed(self, index: int) -> Mapping[str, Array]:
-        """Its values."""
-        return self.samples.feed(index)
 
 
 class ModelTrials:
@@ -141,7 +118,7 @@ class ModelTrials:
 
     @cached_property
     def _one(self) -> ConfigQuantizer:
-        return self._quantizing(_First(self._samples))
+        return self._quantizing(Subset(self._samples, (0,)))
 
     def _quantizing(self, samples: Samples) -> ConfigQuantizer:
         optimize = not self._config.onnx_opt.disable_onnx_optimization

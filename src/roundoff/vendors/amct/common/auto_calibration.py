@@ -227,8 +227,7 @@ def read_ranking(path: Path) -> list[tuple[str, float]]:
     found = parse_json(read_small(path, what=english("The ranking")).decode(errors="replace"), name=str(path))
     if not isinstance(found, list) or not all(map(_is_ranked, found)):
         raise BadInput(
-            english("{path} is no ranking: it is not a list of pairs.", path=path),
-            fix=english("give the file of a search"),
+            "{path} is no ranking: it is not a list of pairs.", fix=english("give the file of a search"), path=path
         )
     return [(str(name), float(value)) for name, value in found]
 
@@ -433,7 +432,15 @@ class AccuracyBasedAutoCalibrationBase:
             self._known = {trial.key: trial for trial in read_history(self.history_path)}
             self._earlier = dict(self._known)
         self._original = self.evaluate_original()
-        if not self._judge(self._original)[0]:
+        first, second = self._judge(self._original), self._judge(self._original)
+        if first != second:
+            what = english(
+                "metric_eval(original, original) says {first}, and asked again {second}.",
+                first=first,
+                second=second,
+            )
+            raise WrongValue(what, fix=english("let its answer depend on the two measures alone"))
+        if not first[0]:
             what = english("The float model itself is not good enough by metric_eval(original, original).")
             raise WrongValue(what, fix=english("let metric_eval accept a loss of 0"))
         self.calibrate()
@@ -576,8 +583,7 @@ def _check_options(options: SearchOptions) -> None:
             )
     if options.max_trials is not None and options.max_trials < 1:
         raise WrongValue(
-            english("max_trials is {max_trials}.", max_trials=options.max_trials),
-            fix=english("give 1 or more, or None"),
+            "max_trials is {max_trials}.", fix=english("give 1 or more, or None"), max_trials=options.max_trials
         )
     if options.time_limit is not None and not options.time_limit > 0:
         raise WrongValue(

@@ -10,8 +10,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
+from roundoff.core.files import is_there, reading
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import NOTHING, Message, english, joined, message, verbatim
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
@@ -106,6 +108,13 @@ def _line(document: Document, problem: ConfigProblem) -> str:
     origin = document.origin(problem.place)
     where = f"{f'{origin}: ' if origin else ''}{spelled(problem.place)}"
     return english("{where}: {what}", where=where, what=problem.text)
+
+
+def located(given: str, base: Path | None, *, what: str = english("The path")) -> Path:
+    """A path of the configuration: from the current folder, else from that of the configuration."""
+    here = Path(given)
+    with reading(here, what=what):
+        return here if is_there(here) or base is None or not is_there(base / given) else base / given
 
 
 _Message = TypeVar("_Message")

@@ -26,7 +26,7 @@ from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.search.strategies.flow_charts import GOOD_LAYER, GOOD_OUTPUT
 from roundoff.studies.distribution.study import InspectionSettings, find_outliers
-from roundoff.vendors.pulsar2.building.files import (
+from roundoff.vendors.pulsar2.build_files import (
     AXMODEL,
     CHART,
     CONTEXT,
@@ -38,20 +38,8 @@ from roundoff.vendors.pulsar2.building.files import (
     axmodel_document,
     snapshot,
 )
-from roundoff.vendors.pulsar2.building.log import Log
-from roundoff.vendors.pulsar2.building.recipe import (
-    Analysis,
-    BuildInput,
-    BuildOutcome,
-    ConfigQuantizer,
-    PrecisionSettings,
-    analyze_precision,
-    located,
-    read_build_input,
-    sample_directory,
-)
 from roundoff.vendors.pulsar2.config.checks import not_applicable
-from roundoff.vendors.pulsar2.config.document import to_document
+from roundoff.vendors.pulsar2.config.document import located, to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, ModelType, PrecisionAnalysisMethod
 from roundoff.vendors.pulsar2.layer_configs import (
     ResolvedLayers,
@@ -60,9 +48,19 @@ from roundoff.vendors.pulsar2.layer_configs import (
     resolution_json,
     resolution_table,
 )
+from roundoff.vendors.pulsar2.recipe import (
+    Analysis,
+    BuildInput,
+    BuildOutcome,
+    ConfigQuantizer,
+    PrecisionSettings,
+    analyze_precision,
+    read_build_input,
+    sample_directory,
+)
 from roundoff.vendors.pulsar2.tables import (
     TABLE_LEVELS,
-    LayerConfigRow,
+    Log,
     OutlierTableRow,
     layer_config_table,
     outlier_table,
@@ -145,11 +143,7 @@ def tell_configuration(log: Log, config: BuildConfig, material: BuildInput, tree
             )
         )
     log.table(quant_config_table(material.rows(tree.named), width=log.width))
-    rows = [
-        LayerConfigRow(name, precision)
-        for entry in config.quant.layer_configs
-        for name, precision in asked_for(entry)
-    ]
+    rows = [row for entry in config.quant.layer_configs for row in asked_for(entry)]
     if rows:
         log.table(layer_config_table(rows, width=log.width))
     log.tell(f"Transformer optimize level: {config.quant.transformer_opt_level}")

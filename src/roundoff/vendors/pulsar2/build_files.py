@@ -27,13 +27,13 @@ from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.integer.machine import IntegerRunner
 from roundoff.run.session import open_session
 from roundoff.run.variants import Copies, LayerTensor, Variant, build_copies, layer_tensors, written_quantizers
-from roundoff.vendors.pulsar2.building.recipe import Analysis
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig
 from roundoff.vendors.pulsar2.config.document import to_document
 from roundoff.vendors.pulsar2.config.schema import BuildConfig, PrecisionAnalysisMethod, PrecisionAnalysisMode
 from roundoff.vendors.pulsar2.deployed import deployed_model
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import ResolvedLayers, resolution_json
+from roundoff.vendors.pulsar2.recipe import Analysis
 from roundoff.vendors.pulsar2.tables import PrecisionRow, figure, precision_table
 
 _POLICIES = (

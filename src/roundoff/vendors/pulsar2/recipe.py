@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from roundoff.core.files import reading
 from roundoff.core.plan import FLOAT, Precision, Recipe, Rule, Step
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.quantizers import Quantizer
@@ -29,9 +28,8 @@ from roundoff.samples.sample_set import open_samples
 from roundoff.search.judges import SignalJudge
 from roundoff.studies.layers.result import LayerReport, LayerRow, Method
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.vendors.pulsar2.building.log import Log
 from roundoff.vendors.pulsar2.config.checks import ResolvedConfig, arrange, resolve_config, unknown_entries
-from roundoff.vendors.pulsar2.config.document import ConfigProblem, parse_input_shapes, problem_of
+from roundoff.vendors.pulsar2.config.document import ConfigProblem, located, parse_input_shapes, problem_of
 from roundoff.vendors.pulsar2.config.schema import (
     EVERY,
     BuildConfig,
@@ -47,7 +45,14 @@ from roundoff.vendors.pulsar2.datasets import dataset_problems, open_datasets
 from roundoff.vendors.pulsar2.frontend import Frontend
 from roundoff.vendors.pulsar2.layer_configs import ResolvedLayers, read_entries, resolve_layers
 from roundoff.vendors.pulsar2.patches import edit_problems, edited_model
-from roundoff.vendors.pulsar2.tables import PrecisionRow, QuantConfigRow, quantized_type, target_of, vendor_dtype
+from roundoff.vendors.pulsar2.tables import (
+    Log,
+    PrecisionRow,
+    QuantConfigRow,
+    quantized_type,
+    target_of,
+    vendor_dtype,
+)
 
 _LISTED = 3
 
@@ -117,13 +122,6 @@ def read_build_input(config: BuildConfig, folder: Path, *, base: Path | None, lo
         log.alert(english("not taken for samples: {names}", names=", ".join(samples.skipped[:_LISTED])))
     log.tell(f"{counted(len(samples.names), 'File(s)').removesuffix('s')} Loaded.")
     return BuildInput(model, samples, settled, samples.folders)
-
-
-def located(given: str, base: Path | None) -> Path:
-    """A path of the configuration: from the current folder, else from that of the configuration."""
-    here = Path(given)
-    with reading(here, what=english("The path")):
-        return base / given if base is not None and not here.exists() and (base / given).exists() else here
 
 
 def sample_directory(folder: Path, model: Model) -> Samples:

@@ -1,0 +1,1 @@
+"""Fuzzing with structure: `python -m benchmarks fuzz`."""
