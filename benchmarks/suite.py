@@ -341,8 +341,8 @@ def scheduler() -> bool:  # noqa: PLR0915 - a story of two schedulers
 
 # A zoo to reckon with: models on chips, each with an evaluation of so many samples in ranges of so many.
 ZOO_MODELS, ZOO_CHIPS, ZOO_WORKERS, ZOO_SAMPLES, ZOO_RANGE = 1_000, 4, 100, 50_000, 5_000
-# Of a model, which a worker gets over its network; what that brings, of 1 Gbit/s, and how often S3 is asked whether a unit is
-# done, how long it takes to answer, and how many questions are asked at a time.
+# Of a model, which a worker gets over its network; what that brings, of 1 Gbit/s; how often S3 is asked whether a
+# unit is done, how long it takes to answer, and how many questions are asked at a time.
 MODEL_BYTES, NETWORK_BYTES_S, ANSWERS, ANSWER_S, HANDS = 100e6, 110e6, 2, 0.05, 16
 _SCALED = """
 targets = ["generic-int8"]
