@@ -154,6 +154,9 @@ def test_the_interval_is_that_of_a_ratio_of_sums() -> None:
     half = 3.182446 * 10 / math.log(10) * math.sqrt(4 / 3 * np.square(share).sum())
     middle = 10 * math.log10(400 / 8.5)
     assert found == pytest.approx((middle - half, middle + half), abs=1e-4)
+    # Samples that were left out in six turns err together: five parts of six are fitted to, and one is left out.
+    wider = half * math.sqrt((1 / 6 + 1 / 5) / (1 / 6))
+    assert decibel_interval(loss, turns=6) == pytest.approx((middle - wider, middle + wider), abs=1e-4)
 
 
 @pytest.mark.parametrize(("factor", "clips"), [(1.0, True), (3.0, False)])

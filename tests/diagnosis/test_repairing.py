@@ -13,6 +13,7 @@ from roundoff.core.coverage import Coverage, Doubt, Judgement, OutputCoverage
 from roundoff.core.plan import Step
 from roundoff.core.quantizers import dequantize, representable_range
 from roundoff.demo import load_split, model_path
+from roundoff.diagnosis.interventions import reach
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.loss import Loss, LossMeter, OutputPart
 from roundoff.diagnosis.margins import RangeMargins, decibel_interval
@@ -220,6 +221,7 @@ def judged(before: list[float], after: list[float]) -> Any:
     fixed: Any = Fixed(made, Repair((step,), ()))
     judge: Any = SimpleNamespace(
         samples=RepairSamples(names, names),
+        alike=False,
         measure=replace(MEASURE, samples=len(before)),
         score=score,
     )
@@ -273,14 +275,14 @@ def told_of_decibels(held: list[float], unseen: list[float] | None = None) -> Re
 
     step = RepairStep(verbatim("it"), "free", 1, MEASURE, kept=True)
     judge: Any = SimpleNamespace(
-        samples=RepairSamples(*names), measure=replace(MEASURE, unit="dB", samples=5), score=score
+        samples=RepairSamples(*names), alike=False, measure=replace(MEASURE, unit="dB", samples=5), score=score
     )
     fixed: Any = Fixed(made, Repair((step,), ()))  # type: ignore[arg-type]
     source = RepairSource(network, names[0])  # type: ignore[arg-type]
     every: Any = None
     if unseen is not None:
         before = losses([10 * each for each in unseen])
-        every = SimpleNamespace(before=lambda model: before, after=lambda: losses(unseen))
+        every = SimpleNamespace(before=lambda model: before, after=lambda: losses(unseen), turns=6)
     return judge_repair(fixed, source, DiagnoseSettings(), judge, unseen=every).repair
 
 
@@ -306,7 +308,7 @@ def test_the_figure_is_of_all_samples_where_each_is_measured_by_what_does_not_kn
     (one,) = found.measures
     assert (one.before, one.after) == pytest.approx((decibels(unseen) - 10, decibels(unseen)))
     assert (one.samples, found.held_out, found.used) == (9, 4, 5)
-    assert found.interval == pytest.approx(decibel_interval(losses(unseen)))
+    assert found.interval == pytest.approx(decibel_interval(losses(unseen), turns=6))
 
 
 def test_a_given_file_is_measured_on_all_samples_by_ranges_that_do_not_know_them() -> None:
@@ -365,6 +367,40 @@ def test_the_calibration_of_the_user_is_kept_where_it_was_not_at_fault() -> None
     others = [each for each in given.quantizers if each.kind == "weight" and each.tensor != broken]
     assert all(np.array_equal(after[each.name].params.scale, each.params.scale) for each in others)
     assert fixed.repair.measures[0].improved
+
+
+def test_one_sample_given_many_times_says_nothing_of_others() -> None:
+    """An interval of copies is no width at all: the figure is told without one, and the gain is not proven."""
+    quantized, samples = for_target(*biased())
+    wide = changed(quantized, "r2", scaled(0.1))
+    rng = np.random.default_rng(7)
+    one = samples.feed(0)["x"]
+    for copies in (np.repeat(one, 20, axis=0), one + 1e-6 * rng.standard_normal((20, *one.shape[1:]))):
+        alike = ArraySamples({"x": copies.astype(np.float32)})
+        found = diagnose_quantization(wide, alike)
+        assert found.judgement is not None
+        assert "repeated" in {each.kind for each in found.judgement.doubts}
+        fixed = repair_diagnosis(found, RepairSource(wide, alike), DiagnoseSettings())
+        assert fixed is not None
+        done = fixed.repair
+        assert done.measures[0].improved
+        assert (done.interval, done.gain, done.proven, done.reached) == (None, None, False, False)
+
+
+def test_the_range_that_is_told_is_the_one_that_is_written() -> None:
+    quantized, samples = for_target(*biased())
+    narrow = changed(quantized, "r2", scaled(0.2))
+    fixed = repair_diagnosis(
+        diagnose_quantization(narrow, samples), RepairSource(narrow, samples), DiagnoseSettings()
+    )
+    assert fixed is not None
+    (told,) = [
+        dict(each.title.arguments) for each in fixed.repair.steps if each.title.key == "diagnosis.set_range"
+    ]
+    written = next(each for each in fixed.quantized.quantizers if each.tensor == "r2")
+    assert (told["low"], told["high"]) == pytest.approx(reach(written))
+    observed = open_case(quantized, samples).facts.observed["r2"].range
+    assert reach(written)[1] > 1.04 * observed[1]
 
 
 @pytest.mark.parametrize(

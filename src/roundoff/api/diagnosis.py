@@ -30,7 +30,7 @@ from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
 from roundoff.graph.transformers import drawn_topology
 from roundoff.messages.message import english
-from roundoff.run.evaluators import JoinedSamples
+from roundoff.run.evaluators import JoinedSamples, check_apart
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -413,6 +413,7 @@ class _Work:
         model, call = subject.quantized.float_model, subject.call
         words = [data] if is_path(data) else data
         samples = open_data(words, inputs(model), call.sample_options(limit=None))
+        check_apart(model, subject.samples, samples)
         evaluator, right = open_evaluator(self.evaluator), open_labels(labels, samples.names)
         if evaluator is not None:
             # A function of the user's sees them numbered on behind the others, so that its lists can go on.

@@ -466,6 +466,7 @@ def _with_data(
     call: Call, asked: _Asked, settings: "TuneSettings", model: "Model"
 ) -> "tuple[TuneSettings, TuneData]":
     """Open all samples, and the labels that go with them."""
+    from roundoff.run.evaluators import check_apart
     from roundoff.search.evaluators import calibration_in, fed_samples, with_evaluator
     from roundoff.search.tune import TestSet, TuneData
 
@@ -487,6 +488,8 @@ def _with_data(
     test = None
     if not _absent(asked.test_data):
         samples = _opened(call, model, asked.test_data, None)
+        for used in (calibration, evaluation):
+            check_apart(model, used, samples)
         test = TestSet(samples, open_labels(asked.test_labels, samples.names))
     return replace(settings, judge=judge), TuneData(calibration, evaluation, test)
 

@@ -495,14 +495,15 @@ def _repeated(subject: Subject, evaluator: "Evaluator | None", *, threads: int |
     import numpy as np
 
     from roundoff.measure.verdicts import repeat_doubts
-    from roundoff.run.evaluators import EvaluationSamples, make_run
+    from roundoff.run.evaluators import CountedRun, EvaluationSamples, make_run
 
     if evaluator is None:
         return ()
     model = subject.quantized.float_model
     seen = EvaluationSamples(model, subject.samples)
-    first, second = (evaluator(make_run(model, threads=threads), seen) for _ in range(2))
-    return repeat_doubts(np.asarray(first), np.asarray(second))
+    run = CountedRun(make_run(model, threads=threads))
+    first, second = (evaluator(run, seen) for _ in range(2))
+    return repeat_doubts(np.asarray(first), np.asarray(second), asked=bool(run.calls))
 
 
 def _ordered(

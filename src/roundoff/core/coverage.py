@@ -156,7 +156,7 @@ class Coverage:
 DoubtKind = Literal[
     "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
     "one_class", "flat", "lacking", "indices", "tokens", "file",
-    "statistics", "unread",
+    "statistics", "unread", "guess", "blind",
 ]  # fmt: skip
 
 
@@ -174,7 +174,9 @@ class Doubt:
             values of an output differ than is usual, of so few that it may be chance. ``tokens``: the nll of next
             tokens is worse, of so few sequences that it may be chance. ``file``: the quantized file computes
             something else than its quantizers say. ``statistics``: only statistics of tensors were compared.
-            ``unread``: quantizers of a file that could not be read, and the file itself was not run.
+            ``unread``: quantizers of a file that could not be read, and the file itself was not run. ``guess``:
+            the float network gives hardly more labels than guessing does. ``blind``: the evaluator never ran a
+            network.
         count: How many samples or labels.
         of: Of how many.
         name: The first of them, or the class.

@@ -20,7 +20,7 @@ from roundoff.measure.classes import class_count, class_places, class_prediction
 from roundoff.measure.verdicts import PairedChange, label_doubts, paired_change, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import EvaluationSamples, Evaluator, make_run, remembering
+from roundoff.run.evaluators import CountedRun, EvaluationSamples, Evaluator, make_run, remembering
 
 
 def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
@@ -123,10 +123,12 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     One number for all samples is a value for each where it is the mean of what it says of them one by one.
     """
     by_sample: list[bool] = []
+    asked: list[int] = []
 
     def values(model: Model) -> Array:
-        run, count = remembering(make_run(model, threads=threads)), len(samples.names)
+        run, count = CountedRun(remembering(make_run(model, threads=threads))), len(samples.names)
         whole = np.atleast_1d(evaluator.measure(run, EvaluationSamples(model, samples)))
+        asked.append(run.calls)
         if whole.size > 1 or not 1 < count <= _MOST_ONE_BY_ONE or by_sample == [False]:
             return whole
         try:
@@ -145,7 +147,7 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
         again = values(model)
         # Another network was asked about meanwhile: who alternates is known only when asked twice in a row.
-        return repeat_doubts(known, again) or repeat_doubts(again, values(model))
+        return repeat_doubts(known, again, asked=any(asked)) or repeat_doubts(again, values(model))
 
     name, higher = verbatim(evaluator.name), evaluator.higher_is_better
     return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts, some=some)

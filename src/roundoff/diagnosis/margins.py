@@ -26,7 +26,13 @@ from roundoff.diagnosis.repairable_model import range_limits, retied
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.measure.inference import ExtremeValues, energy_ratio_interval_db, fit_extremes, safe_end
+from roundoff.measure.inference import (
+    ExtremeValues,
+    crossed_widening,
+    energy_ratio_interval_db,
+    fit_extremes,
+    safe_end,
+)
 from roundoff.measure.metrics import ratio_db
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
@@ -43,16 +49,21 @@ MOST_OBSERVED = 128
 """So many samples are looked at, at most, to see where ranges end and what lies beyond."""
 
 
-def decibel_interval(loss: Loss, rare: Array | None = None) -> tuple[float, float] | None:
+def decibel_interval(loss: Loss, rare: Array | None = None, *, turns: int = 0) -> tuple[float, float] | None:
     """Where signal to noise lies for many more samples, at the part of the outputs that is worst off.
 
     Args:
         loss: Of samples that nothing was fitted to.
         rare: Energy of errors that samples add which are rarer than these, by part of the outputs.
+        turns: In how many turns samples were left out of what judges them; 0 where nothing was fitted to any.
     """
     signal, _, noise = loss.sums[:, :, loss.worst].T
     ends = energy_ratio_interval_db(signal, noise)
-    if ends is None or rare is None:
+    if ends is None:
+        return None
+    middle, half = sum(ends) / 2, crossed_widening(turns) * (ends[1] - ends[0]) / 2
+    ends = middle - half, middle + half
+    if rare is None:
         return ends
     return ratio_db(1.0, 10 ** (-ends[0] / 10) + float(rare[loss.worst] / signal.mean())), ends[1]
 
@@ -328,12 +339,22 @@ class UnseenSamples:
     whole: bool = True
 
     @property
+    def _turns(self) -> list[tuple[int, ...]]:
+        """Places of those that were used, left out in turns; none where they are not measured."""
+        turns = self.margins.turns(_CORRECTED_TURNS if self.correct is not None else _TURNS)
+        return [each for each in turns if each] if self.whole else []
+
+    @property
+    def turns(self) -> int:
+        """In how many turns samples are left out of what judges them."""
+        return len(self._turns)
+
+    @property
     def _groups(self) -> list[tuple[int, ...]]:
         """Places of those that were held out, then of those that were used, which are left out in turns."""
         margins = self.margins
         held = tuple(place for place in margins.all_places if place not in set(margins.used_places))
-        turns = margins.turns(_CORRECTED_TURNS if self.correct is not None else _TURNS)
-        return [each for each in (held, *(turns if self.whole else ())) if each]
+        return [each for each in (held, *self._turns) if each]
 
     def before(self, network: Model) -> Loss:
         """What a network that knows none of this loses on the same samples.

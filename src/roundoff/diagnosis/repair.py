@@ -129,6 +129,8 @@ def _title(change: RemedyChange, name: str) -> Message | None:
 _GROUPS = 8
 # Held out, so many samples are run at most where outputs are compared; all that were given for it alone.
 _MOST_HELD_OUT = 64
+# Samples of which none tells anything of the next.
+_NO_SAMPLE = frozenset({"repeated", "constant", "single"})
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
 # A file that is worse than its quantizers by this much has something else in it.
@@ -257,12 +259,15 @@ class RepairJudge:
     Attributes:
         samples: The same.
         measure: What is measured: its name, unit and direction.
+        alike: Whether the samples are one and the same, which tells nothing of others.
     """
 
     def __init__(self, found: Diagnosis, samples: RepairSamples, settings: DiagnoseSettings) -> None:
         self.samples, self._settings, self._most = samples, settings, max(1, found.samples)
         self._metric = samples.used_metric
         self._runners: dict[tuple[int, bool], tuple[Model, InterventionRunner]] = {}
+        doubts = () if found.judgement is None else found.judgement.doubts
+        self.alike = any(each.kind in _NO_SAMPLE for each in doubts)
         if self._metric is None:
             name = message("diagnosis.measure_outputs")
             self.measure = Measure(name, "dB", 0.0, 0.0, samples=len(samples.used.names))
@@ -601,8 +606,7 @@ def judge_repair(
         known = judge.score(source.quantized, held_out=held_out)
         said = replace(judge.measure, before=before.value, after=known.value)
         steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
-    count = _counted(after, parts.held_out)
-    told = _told(judge, before, after)
+    count, told = _counted(after, parts.held_out), _told(judge, before, after)
     rejected = held_out and any(step.kept for step in steps) and not told.improved
     if rejected:
         why = message("diagnosis.repair_worse_elsewhere", count=count)
@@ -610,7 +614,8 @@ def judge_repair(
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
         after, told = before, replace(told, after=told.before)
     # Whether it is one is for the samples that were held out to say; how good it is, for all of them.
-    gain, judged, doubts = after.gain(before), told.samples, [*parts.doubts, *_left_out(count, parts.held_out)]
+    gain, judged = None if judge.alike else after.gain(before), told.samples
+    doubts = [*parts.doubts, *_left_out(count, parts.held_out)]
     if unseen is not None and not rejected and after.loss is not None:
         network = given if isinstance(given, Model) else switch_on(given.float_model, given.quantizers)
         before, after = _scored(unseen.before(network)), _scored(unseen.after())
@@ -622,7 +627,7 @@ def judge_repair(
         doubts.append(message("diagnosis.repair_gain_chance", count=judged))
     proven = held_out and told.improved and gain is not None and gain[0] > 0
     if after.loss is not None:
-        interval = decibel_interval(after.loss, None if rejected else rare)
+        interval = None if judge.alike else _interval(after.loss, None if rejected else (unseen, rare))
         sure = replace(fixed.repair, measures=(told,), interval=interval).bounded
         if told.improved and not sure:
             doubts.append(message("diagnosis.repair_wide", count=told.samples))
@@ -646,6 +651,12 @@ def judge_repair(
         scores=scores,
     )
     return replace(fixed, repair=done)
+
+
+def _interval(loss: Loss, crossed: tuple[UnseenSamples | None, Array | None] | None) -> tuple[float, float] | None:
+    """Where decibels lie for other samples; of a repair by how samples were left out, and what rarer ones lose."""
+    unseen, rare = crossed or (None, None)
+    return decibel_interval(loss, rare, turns=0 if unseen is None else unseen.turns)
 
 
 def _counted(scores: SampleScores, samples: Samples | None) -> int:

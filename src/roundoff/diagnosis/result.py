@@ -348,7 +348,7 @@ class RepairStep:
 CERTAIN_DB = 1.0
 """A figure in decibels is told as that of other samples where these are within so many of it, else a bound is."""
 
-_BOUND_DB = 2.0
+_BOUND_DB = 2.5
 """What is repaired has at most so many decibels less on other samples."""
 
 

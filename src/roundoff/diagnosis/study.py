@@ -49,7 +49,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import UNREAD, QuantizedModel
-from roundoff.measure.verdicts import PairedChange, with_metric
+from roundoff.measure.verdicts import PairedChange, guesses, with_metric
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.quantize.agreement import judge_outputs
@@ -98,9 +98,6 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # Causes that only the file has, not its quantizers.
 _FILE_CAUSES = frozenset({"wrong-dequantization"})
-# So near to chance, a network knows nothing of what it is fed: this many times what guessing scores, and where one
-# class has most samples this part of the way from there to all answers right.
-_ABOVE_CHANCE, _TOWARDS_RIGHT = 1.5, 0.25
 _UNCHANGED = PairedChange(0.0)
 
 
@@ -133,6 +130,11 @@ class Scores:
     exact: tuple[float, ...] = ()
 
     @property
+    def trusted(self) -> bool:
+        """Whether the evaluator measures the network: it says the same twice, and has run it."""
+        return not any(each.kind in ("unrepeatable", "blind") for each in self.doubts)
+
+    @property
     def tolerated(self) -> float:
         """How much of it may be lost."""
         return TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
@@ -140,20 +142,17 @@ class Scores:
     @property
     def fine(self) -> bool:
         """Whether these samples show that no more than is tolerated is lost."""
-        return self.change.kept(self.tolerated)
+        return self.trusted and self.change.kept(self.tolerated)
 
     @property
     def drops(self) -> bool:
         """Whether it is worse than is tolerated, beyond chance."""
-        return self.change.lost(self.tolerated)
+        return self.trusted and self.change.lost(self.tolerated)
 
     @property
     def guesses(self) -> bool:
         """Whether the float network itself is hardly better than always naming the commonest class."""
-        chance = self.chance
-        if chance is None:
-            return False
-        return self.in_float < min(chance * _ABOVE_CHANCE, chance + _TOWARDS_RIGHT * (1 - chance))
+        return self.chance is not None and guesses(self.in_float, self.chance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -207,7 +206,9 @@ class QuantizationEvidence:
             left = (LeftOut("unreadable", there - judged),) if judged < there else ()
             found = replace(found, coverage=replace(found.coverage, tensors=Share(there, judged, left)))
         found = replace(found, doubts=doubts, grade="no_evidence" if found.good and doubts else found.grade)
-        return found if scores is None else with_metric(found, scores.change, scores.tolerated)
+        if scores is None or not scores.trusted:
+            return found
+        return with_metric(found, scores.change, scores.tolerated)
 
 
 def _with_unread(judgement: Judgement, quantized: QuantizedModel) -> Judgement:

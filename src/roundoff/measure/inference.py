@@ -208,6 +208,18 @@ def energy_ratio_interval_db(
     return middle - half, middle + half
 
 
+def crossed_widening(turns: int) -> float:
+    """How many times as wide an interval is of samples that were left out in turns of what judges them.
+
+    What was fitted to the others is nearly the same in each turn, so that samples err together: the corrected
+    variance of Nadeau and Bengio (Machine Learning 52, 2003).
+
+    Args:
+        turns: In how many turns they were left out; one where nothing was fitted to any.
+    """
+    return math.sqrt(1 + turns / (turns - 1)) if turns > 1 else 1.0
+
+
 def paired_energy_gain_db(
     before: Array, after: Array, confidence: float = _CONFIDENCE
 ) -> tuple[float, float] | None:

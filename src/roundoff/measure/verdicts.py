@@ -261,6 +261,8 @@ _FEWEST_NUMBERS = 16
 _FEWEST_ROWS, _FEWEST_CLASSES, _BY_CHANCE = 4, 3, 1e-3
 # A board gives few samples.
 _ROWS_BESIDE_TENSORS = 10
+# Inputs that differ by less than this part of their size are the same: a step of 8 bits is 40 times that.
+_ALIKE = 1e-4
 _CLASSIFIER_RANK = 2
 
 
@@ -273,6 +275,8 @@ class SampleSanity:
         self._outputs: list[str] = []
         self._constant: list[str] = []
         self._prints: set[bytes] = set()
+        self._first: list[Array] | None = None
+        self._alike = True
         self._rows = 1
         self._fed = False
         self._classes: dict[str, set[int]] = {}
@@ -295,7 +299,7 @@ class SampleSanity:
         if not all(map(_finite, arrays)):
             self._inputs.append(sample)
         large = [each for each in arrays if each.size >= _FEWEST_NUMBERS and each.dtype.kind in "fiub"]
-        if large and all(each.min() == each.max() for each in large):
+        if large and all(_nearly(each, np.full_like(each, each.flat[0])) for each in large):
             self._constant.append(sample)
         print_of = hashlib.blake2b(digest_size=16)
         for name, each in zip(inputs, arrays, strict=True):
@@ -304,6 +308,8 @@ class SampleSanity:
                 np.ascontiguousarray(each).tobytes() if each.dtype.kind in "fiub" else repr(each).encode()
             )
         self._prints.add(print_of.digest())
+        self._first = arrays if self._first is None else self._first
+        self._alike = self._alike and all(map(_nearly, self._first, arrays))
         self._rows = max([self._rows, *(each.shape[0] for each in arrays if each.ndim > 1)])
         found = {name: each for name, each in outputs.items() if isinstance(each, np.ndarray)}
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
@@ -348,12 +354,12 @@ class SampleSanity:
         found = [Doubt(kind, len(names), self._seen, names[0]) for kind, names in kinds if names]
         if self._fed and self._seen == 1 and self._rows == 1:
             found.append(Doubt("single", 1, 1))
-        elif self._fed and self._seen > 1 and len(self._prints) == 1 and not self._constant:
+        elif self._fed and self._seen > 1 and self._alike and not self._constant:
             found.append(Doubt("repeated", self._seen, self._seen))
         if self._answers is not None and len(self._answers) == 1 and (len(self._prints) > 1 or self._distinct):
             found.append(Doubt("flat", self._seen, self._seen))
         # The same input gives the same class: that is said already.
-        if len(self._prints) > 1:
+        if not self._alike:
             for name, classes in self._classes.items():
                 rows = self._class_rows[name]
                 if len(classes) == 1 and _tell_one_class(rows, self._class_count[name]):
@@ -369,6 +375,14 @@ def _tells_answers(output: Any) -> bool:
 
 def _same(left: Array, right: Array) -> bool:
     return left.dtype == right.dtype and np.array_equal(left, right)
+
+
+def _nearly(left: Array, right: Array) -> bool:
+    """Whether inputs are the same as far as any codes can tell."""
+    if left.dtype.kind != "f" or left.shape != right.shape:
+        return left.shape == right.shape and bool((left == right).all())
+    size = float(np.abs(left).max(initial=0.0))
+    return bool((np.abs(left - right) <= _ALIKE * size).all())
 
 
 def _finite(array: Array) -> bool:
@@ -419,17 +433,56 @@ def label_doubts(labels: Array, classes: int) -> tuple[Doubt, ...]:
 _REPEATED = 1e-3
 
 
-def repeat_doubts(first: Array, second: Array) -> tuple[Doubt, ...]:
+def repeat_doubts(first: Array, second: Array, *, asked: bool = True) -> tuple[Doubt, ...]:
     """The doubt about an evaluator that scores the same network otherwise the second time; none without one.
 
     Args:
         first: What it said.
         second: What it said then.
+        asked: Whether it ran the network at all.
     """
+    if not asked:
+        return (Doubt("blind"),)
     ours, theirs = float(np.mean(first)), float(np.mean(second))
     if abs(ours - theirs) <= _REPEATED * max(abs(ours), abs(theirs)):
         return ()
     return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
+
+
+# A network that is asked for classes, and answers hardly more of them rightly than who does not know the question.
+
+# So many times what guessing scores, and where one class has most samples this part of the way from there to all.
+_ABOVE_CHANCE, _TOWARDS_RIGHT = 1.5, 0.25
+# Of more samples chance plays no part in that.
+_MOST_BY_COMB = 500
+
+
+def guesses(score: float, chance: float) -> bool:
+    """Whether a score is about what guessing gives."""
+    return score < min(chance * _ABOVE_CHANCE, chance + _TOWARDS_RIGHT * (1 - chance))
+
+
+def guess_doubts(right: Array, labels: Array) -> tuple[Doubt, ...]:
+    """The doubt about labels that the float network does not know: as likely they are those of other samples.
+
+    Args:
+        right: Whether it gives each its label.
+        labels: They.
+    """
+    _, counts = np.unique(np.asarray(labels).ravel(), return_counts=True)
+    hits, total = int(np.asarray(right).sum()), int(np.asarray(right).size)
+    if not total or not counts.size:
+        return ()
+    chance = float(counts.max() / counts.sum())
+    # So many hits or more by naming the commonest class: where that is usual, so few samples tell nothing.
+    lucky = (
+        sum(math.comb(total, at) * chance**at * (1 - chance) ** (total - at) for at in range(hits, total + 1))
+        if total <= _MOST_BY_COMB and chance < 1
+        else 0.0
+    )
+    if chance < 1 and (guesses(hits / total, chance) or lucky > _LEVEL):
+        return (Doubt("guess", hits, total),)
+    return ()
 
 
 # Outputs that are indices, such as those of ArgMax.

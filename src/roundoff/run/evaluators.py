@@ -25,6 +25,7 @@ from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import english
+from roundoff.run.bench import spread
 from roundoff.run.block_chain import feed_digest
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
@@ -315,6 +316,25 @@ def make_run(model: Model, *, threads: int | None = None) -> Run:
     return run
 
 
+class CountedRun:
+    """A network that knows whether it was run at all.
+
+    Args:
+        run: Runs it.
+
+    Attributes:
+        calls: How often it was.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self._run, self.calls = run, 0
+
+    def __call__(self, feed: Mapping[str, Array]) -> dict[str, Array]:
+        """Run it."""
+        self.calls += 1
+        return self._run(feed)
+
+
 # Outputs are kept up to so many bytes.
 _KEPT_BYTES = 256 << 20
 
@@ -405,6 +425,30 @@ class JoinedSamples:
         """The inputs of one of them."""
         behind = index - len(self._first.names)
         return self._first.feed(index) if behind < 0 else self._second.feed(behind)
+
+
+# So many samples of either side are looked at: the same file given twice shows in a few.
+_LOOKED_AT = 64
+
+
+def check_apart(model: Model, used: Samples, test: Samples) -> None:
+    """Refuse samples to test on that something was fitted to.
+
+    Raises:
+        BadInput: Some of them are both.
+    """
+    known, again = (
+        {_digest(read_feed(model, each, at)) for at in spread(len(each.names), _LOOKED_AT)} - {""}
+        for each in (used, test)
+    )
+    if known & again:
+        what = english("--test-data holds samples that were used: {label}.", label=test.label)
+        raise BadInput(what, fix=english("give others, or leave it out: some of --data are held out then"))
+
+
+def _digest(feed: Mapping[str, Array]) -> str:
+    """What tells one feed from others; empty where it is not all numbers."""
+    return feed_digest(feed) if all(np.asarray(each).dtype.kind in "fiub" for each in feed.values()) else ""
 
 
 @dataclass(frozen=True, slots=True)

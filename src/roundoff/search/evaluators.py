@@ -26,6 +26,7 @@ from roundoff.run.block_chain import TensorStore
 from roundoff.run.budget import memory_limit
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import (
+    CountedRun,
     EvaluationSamples,
     Evaluator,
     brief,
@@ -78,10 +79,11 @@ class FunctionJudge:
         self._indices = tuple(range(len(samples.names)) if indices is None else indices)
         self.total = len(self._indices)
         self.notes: tuple[Message, ...] = ()
-        run = self._run = remembering(make_run(model, threads=threads))
+        run = self._run = CountedRun(remembering(make_run(model, threads=threads)))
         self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
-        self.doubts = repeat_doubts(self._float, evaluator.measure(run, self._chosen(range(self.total))))
+        again = evaluator.measure(run, self._chosen(range(self.total)))
+        self.doubts = repeat_doubts(self._float, again, asked=bool(run.calls))
         self.by_sample = self._float.shape == (self.total,) and self._takes_any(run)
 
     def float_values(self) -> Array:

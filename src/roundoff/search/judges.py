@@ -13,7 +13,7 @@ from roundoff.graph.load import Model
 from roundoff.measure.classes import class_count, class_places, class_predictions, is_index
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import RowMeter, sample_scores
-from roundoff.measure.verdicts import ValueTally, label_doubts, one_class
+from roundoff.measure.verdicts import ValueTally, guess_doubts, label_doubts, one_class
 from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import counted
 from roundoff.run.bench import Bench
@@ -128,6 +128,7 @@ class ClassJudge:
         classes = class_count(first[self.output]) or 0
         self.doubts = (
             *(() if labels is None else label_doubts(labels, classes)),
+            *(() if labels is None else guess_doubts(everything == self._truth, self._truth)),
             *one_class(everything, classes),
         )
         self._float = (everything == self._truth).mean(axis=1)

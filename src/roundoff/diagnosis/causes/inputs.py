@@ -166,20 +166,22 @@ class CalibrationCoverage:
         if count < _FEWEST_SAMPLES:
             return None
         seen, unseen = range(0, count, 2), range(1, count, 2)
-        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen])
-        # Of what ranges can do: their bits round in any of them.
+        roomy = roomy_ranges(case)
+        wide = roomy is not None and roomy.faulty
+        fixes = _recalibrated(case, suspect, [case.runner.indices[place] for place in seen], rarer=wide)
+        # Where ranges are only too wide it is of what ranges can do: their bits round in any of them.
         ideal = {
             name: with_range(case.facts.quantizers[name], *case.facts.value_range(each))
             for each in _observed(case)
             for name in each.quantizers
             if name in fixes
         }
-        ours, best, after = (case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, ideal, fixes))
+        best = case.runner.loss(case.quantizers(ideal if wide else case.in_float(suspect)), places=unseen)
+        ours, after = (case.runner.loss(case.quantizers(each), places=unseen) for each in ({}, fixes))
         possible = ours.value - best.value
         recovered = min(1.0, max(0.0, (ours.value - after.value) / possible)) if possible > 0 else 0.0
-        far = _FAR if misfit(case) else _ROOMY
-        clipped, wide = _misfits(case, _observed(case), far=far)
-        total, beyond = len(case.facts.observed), clipped >= wide
+        clipped, far = _misfits(case, _observed(case), far=_FAR if misfit(case) else _ROOMY)
+        total, beyond = len(case.facts.observed), clipped >= far
         summary = "diagnosis.calibration_coverage_clipped" if beyond else "diagnosis.calibration_coverage_wide"
         return Intervention(
             message(
@@ -190,7 +192,7 @@ class CalibrationCoverage:
             ),
             loss_measures(ours, after),
             recovered,
-            message(summary, all=total, count=clipped if beyond else wide),
+            message(summary, all=total, count=clipped if beyond else far),
             (RemedyChange("recalibrate", tensors=suspect.tensors),),
         )
 
@@ -282,7 +284,10 @@ def _misfits(case: Case, suspects: Iterable[Suspect], *, far: float = _FAR) -> t
     return clipped, wide
 
 
-def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[str, Quantizer | None]:
+def _recalibrated(
+    case: Case, suspect: Suspect, indices: Sequence[int], *, rarer: bool
+) -> dict[str, Quantizer | None]:
+    """Ranges of some of the samples with a margin; far enough for rarer ones where there is so much room."""
     facts, model = case.facts, case.facts.quantized.float_model
     live = [facts.quantizers[name] for name in suspect.quantizers]
     observed = observe(
@@ -297,7 +302,7 @@ def _recalibrated(case: Case, suspect: Suspect, indices: Sequence[int]) -> dict[
             # A few samples do not show how far others reach; a range that starts at zero still does.
             margin = _MARGIN * (high - low)
             seen = low - margin * (low < 0), high + margin * (high > 0)
-            safe = safe_range(members, facts.quantizers[group.name].spec.bits)
+            safe = safe_range(members, facts.quantizers[group.name].spec.bits) if rarer else seen
             ends = zip(seen, safe, reach(facts.quantizers[group.name]), strict=True)
             # What half of the samples does not reach, the other half may.
             low, high = (
