@@ -136,7 +136,7 @@ UNTRIED = {
     **dict.fromkeys((
         "api/project.py:_array_shape", "case/bundle.py:_check_free", "case/sources.py:_configuration",
         "vendors/amct/caffe.py:read", "vendors/ascend/comparison.py:_model_name",
-        "vendors/ascend/network.py:_read", "vendors/ascend/single.py:_long_names",
+        "vendors/ascend/single.py:_long_names",
         "vendors/pulsar2/ticket.py:_missed_goal",
     ), _SAME),
     "run/budget.py:_free_in_container": "what the system says",
