@@ -116,13 +116,14 @@ _INSIDE = "inside of a file that was read already"
 _SAME = "a reader that other documents come to, too"
 UNTRIED = {
     **dict.fromkeys((
-        "case/leaks.py:refuse_leaks", "demo/stories.py:_board", "graph/caffe/wire.py:_tables",
+        "case/archive.py:refuse_leaks", "demo/stories.py:_board", "graph/caffe/wire.py:_tables",
         "messages/catalogue.py:_translations", "pages/html/render.py:_asset",
         "preprocessing/conventions.py:table_rows", "report/explain.py:_page_text",
     ), _OURS),
     **dict.fromkeys((
         "case/archive.py:zip_bytes", "cli/project.py:init", "quantize/calibration/histogram.py:_fresh",
-        "run/block_chain.py:_write", "suite/unit.py:compute", "tensors/writer.py:begin",
+        "run/block_chain.py:_write", "suite/unit.py:compute", "suite/fetching.py:_known",
+        "tensors/writer.py:begin",
         "vendors/amct/observation.py:_model", "vendors/pulsar2/deployed.py:_insert_front",
         "vendors/pulsar2/deployed.py:_give_back", "vendors/pulsar2/patches.py:_patch_nodes",
     ), _WRITES),
@@ -130,12 +131,12 @@ UNTRIED = {
         "graph/caffe/layers/convolution.py:quant", "graph/caffe/net.py:_raw", "graph/caffe/net.py:_values",
         "tensors/ascend_dump/source.py:_attribute", "tensors/polygraphy.py:_text",
         "vendors/amct/caffe.py:_bytes", "vendors/amct/caffe.py:_layer",
-        "vendors/ascend/conversion.py:_convert", "vendors/ascend/scales.py:_of_quant",
+        "vendors/ascend/layouts.py:_converted", "vendors/ascend/scales.py:_of_quant",
     ), _INSIDE),
     **dict.fromkeys((
         "api/project.py:_array_shape", "case/bundle.py:_check_free", "case/sources.py:_configuration",
         "vendors/amct/caffe.py:read", "vendors/ascend/comparison.py:_model_name",
-        "vendors/ascend/network.py:_read", "vendors/ascend/single.py:_long_names",
+        "vendors/ascend/single.py:_long_names",
         "vendors/pulsar2/ticket.py:_missed_goal",
     ), _SAME),
     "run/budget.py:_free_in_container": "what the system says",

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from roundoff.errors import BadInput
+from roundoff.samples.columns import unique_names
 from roundoff.samples.options import SampleOptions
 from roundoff.samples.sample_set import open_samples
 from tests.samples.support import complaint, save, spec, values
@@ -93,3 +94,8 @@ def test_not_a_text(folder: Path) -> None:
     with pytest.raises(BadInput) as caught:
         open_samples(folder / "list.txt", [X])
     complaint(caught, "not UTF-8 text (byte 0)", fix="save the list as UTF-8")
+
+
+def test_names_of_a_file_listed_again_and_again_take_no_square_of_their_number() -> None:
+    names = unique_names(["a"] * 20_000, ["a"] * 20_000)
+    assert (names[:3], names[-1], len(set(names))) == (("a", "a#2", "a#3"), "a#20000", 20_000)

@@ -413,12 +413,13 @@ def unique_names(short: Sequence[str], long: Sequence[str]) -> tuple[str, ...]:
     clashes = {name for name, count in Counter(short).items() if count > 1}
     names: list[str] = []
     taken: set[str] = set()
+    numbers: dict[str, int] = {}
     for brief, full in zip(short, long, strict=True):
         base = name = shown(full if brief in clashes else brief)
-        number = 1
         while name in taken:
-            number += 1
-            name = f"{base}#{number}"
+            # What was found taken before still is: a file may be listed 100,000 times.
+            numbers[base] = numbers.get(base, 1) + 1
+            name = f"{base}#{numbers[base]}"
         taken.add(name)
         names.append(name)
     return tuple(names)
