@@ -467,7 +467,7 @@ def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -
     found = replace(together(beside, members[0], alike), control=None)
     remedy = found.remedy
     if remedy is not None and {(each.kind, each.value) for each in changes} != {("bits", remedy.changes[0].value)}:
-        # Ranges are those of each place; the same bits everywhere are one change, of which a part may gain nothing.
+        # Ranges are those of each place; the same bits everywhere are one change: a part of it may gain nothing.
         remedy = replace(remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members)), silent
 
