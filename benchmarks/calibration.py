@@ -7,7 +7,6 @@ Leaves with 1 when a target is missed: medians of ratios, and growth of the larg
 
 import json
 import logging
-import resource
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.models import RandomImages, save_mobilenet_v2
+from benchmarks.peers.theirs import peak_mb
 from roundoff.core.quantizers import QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model, load_model
@@ -137,15 +137,6 @@ def run_alone(who: str, path: Path, method: str, count: int) -> None:
     before = peak_mb()
     seconds = timed(lambda: work(path, method, count))
     print(json.dumps([seconds, peak_mb() - before]))
-
-
-def peak_mb() -> float:
-    """Most memory this process ever held; `resource` would begin with that of the process that started it."""
-    status = Path("/proc/self/status")
-    if not status.exists():
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
 
 
 def compare_with_peer(path: Path) -> bool:

@@ -386,7 +386,8 @@ def campaign(name: str, folder: Path, *, kills: int, seed: int = 0, clock: bool 
     # The last ones are not always there: what is told of progress goes by the clock.
     last = max(1, first.units - 1 if asked.elsewhere else first.steps - 4)
     expected = results(whole)
-    moments = sorted({1, last, *(int(each) for each in rng.integers(1, last + 1, max(0, kills - 2)))})
+    ends = {1, last} if kills > 2 else set()
+    moments = sorted(ends | {int(each) for each in rng.integers(1, last + 1, kills - len(ends))})
     for at in moments:
         place = folder / f"{at}" / "w"
         prepare(place)

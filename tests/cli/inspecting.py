@@ -22,16 +22,16 @@ MODEL = str(model_path())
 
 
 @cache
-def _quantized() -> bytes:
+def _quantized(factor: float) -> bytes:
     quantized, _ = demo_network()
     # A range that is too small: a planted fault.
-    spoilt = with_scale_times(quantized, ["block3/relu"], 0.2)
+    spoilt = with_scale_times(quantized, ["block3/relu"], factor)
     return bytes(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto.SerializeToString())
 
 
-def save_quantized(path: Path) -> None:
+def save_quantized(path: Path, *, factor: float = 0.2) -> None:
     """Write the demo's network, quantized, with a range that is too small at one place."""
-    onnx.save(onnx.ModelProto.FromString(_quantized()), path)
+    onnx.save(onnx.ModelProto.FromString(_quantized(factor)), path)
 
 
 def runner(command: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:

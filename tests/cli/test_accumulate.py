@@ -4,22 +4,15 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from roundoff.demo import load_split, model_path
-from roundoff.graph.insertion import insert_quantizers
-from tests.quantized import with_scale_times
-from tests.studies.layers.support import demo_network
-
-Run = Callable[..., tuple[int, str, str]]
-MODEL = str(model_path())
+from roundoff.demo import load_split
+from tests.cli.inspecting import MODEL, Run, save_quantized
 
 
 @pytest.fixture
@@ -28,9 +21,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     np.save("images.npy", load_split("calibration")[0][:6])
-    quantized, _ = demo_network()
-    spoilt = with_scale_times(quantized, ["block3/relu"], 0.1)
-    onnx.save(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto, "quantized.onnx")
+    save_quantized(Path("quantized.onnx"), factor=0.1)
 
     def call(*words: str) -> tuple[int, str, str]:
         code = main(["accumulate", MODEL, "--quantized", "quantized.onnx", "--data", "images.npy", *words])

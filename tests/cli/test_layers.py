@@ -3,7 +3,6 @@
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +12,9 @@ from onnx import helper, numpy_helper
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from roundoff.demo import load_split, model_path
-from roundoff.graph.insertion import insert_quantizers
+from roundoff.demo import load_split
+from tests.cli.inspecting import MODEL, Run, save_quantized
 from tests.models import conv_net, save, value, wrapped
-from tests.quantized import with_scale_times
-from tests.studies.layers.support import demo_network
-
-Run = Callable[..., tuple[int, str, str]]
-MODEL = str(model_path())
 
 
 @pytest.fixture
@@ -29,9 +23,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     np.save("images.npy", load_split("calibration")[0][:12])
-    quantized, _ = demo_network()
-    spoilt = with_scale_times(quantized, ["block3/relu"], 0.2)
-    onnx.save(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto, "quantized.onnx")
+    save_quantized(Path("quantized.onnx"))
 
     def call(
         *words: str, quantized: str | None = "quantized.onnx", model: str | None = MODEL
@@ -53,7 +45,6 @@ def test_the_verdict_comes_first_and_names_the_node(run: Run) -> None:
     assert lines[3].startswith("  output     logits: ")
     assert any(line.startswith("  caused by  block3/relu (Relu after block3/pointwise): ") for line in lines)
     assert "  remedy     --set tensor:block3/relu=float" in lines
-    assert "  run        quantized.onnx; fake quantization in onnxruntime; 12 samples" in lines
     assert "of its values are clipped" in " ".join(out.split())
     assert max(map(len, lines)) <= 80
     assert "29 rows that matter less are left out; --top all shows them" in out
@@ -109,10 +100,11 @@ def test_integers(run: Run) -> None:
 
 
 def test_a_model_is_quantized_for_a_target_first(run: Run) -> None:
-    code, out, _ = run("--target", "generic-int8", "--set", "logits=float", quantized=None)
+    code, out, _ = run("--target", "generic-int8", "--set", "logits=float", "-o", "run", quantized=None)
     assert code == 0
     assert out.startswith("FINE: ")
-    assert "  run       quantized for generic-int8, calibrated by minmax; fake" in out
+    said = str(load_document(Path("run")).layers.quantized)  # type: ignore[union-attr]
+    assert said == "quantized for generic-int8, calibrated by minmax"
 
 
 def test_the_remedy_does_what_was_measured(run: Run) -> None:

@@ -4,23 +4,16 @@ import csv
 import importlib
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
 
 from roundoff.cli import main
 from roundoff.core.document import load_document
-from roundoff.demo import load_split, model_path
-from roundoff.graph.insertion import insert_quantizers
+from roundoff.demo import load_split
 from roundoff.studies.sensitivity.result import SubjectScore
-from tests.quantized import with_scale_times
-from tests.studies.layers.support import demo_network
-
-Run = Callable[..., tuple[int, str, str]]
-MODEL = str(model_path())
+from tests.cli.inspecting import MODEL, Run, save_quantized
 
 
 @pytest.fixture
@@ -29,9 +22,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     np.save("images.npy", load_split("calibration")[0][:8])
-    quantized, _ = demo_network()
-    spoilt = with_scale_times(quantized, ["block3/relu"], 0.2)
-    onnx.save(insert_quantizers(spoilt.float_model, spoilt.quantizers).proto, "quantized.onnx")
+    save_quantized(Path("quantized.onnx"))
 
     def call(*words: str) -> tuple[int, str, str]:
         code = main(["sensitivity", MODEL, "--quantized", "quantized.onnx", "--data", "images.npy", *words])

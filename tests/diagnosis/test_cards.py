@@ -279,7 +279,7 @@ def test_six_classes_of_decibels_have_fixed_ends(value: float, shade: int) -> No
 def test_all_of_it_is_on_the_page_in_both_languages() -> None:
     page = diagnosis_page(document(replace(FOUND, repair=REPAIR)))
     assert page is not None
-    text = html_report([page], title="t")
+    text = html_report([page], title="t").replace("\u00a0", " ")
     for piece in (
         "9/10 · 60–98 %", "10.4", "from −0.2, 8 samples", "channel 1: 63.5 sets the scale",
         "--set conv=weight=s16",

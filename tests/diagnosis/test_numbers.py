@@ -12,6 +12,7 @@ from onnx import helper
 
 from roundoff.core.quantizers import Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
+from roundoff.diagnosis import evidence
 from roundoff.diagnosis.evidence import channel_loss, channel_sums, quantize_values
 from roundoff.diagnosis.interventions import per_slice, reach, with_bits, with_range, with_slice_ranges
 from roundoff.diagnosis.loss import output_parts
@@ -46,6 +47,26 @@ def test_damage_is_the_error_and_what_is_outside_is_part_of_it(
     whole = quantize_values(values[:1], mine, axis if axis else None)
     rest = quantize_values(values[1:], mine, axis if axis else None)
     assert np.isclose(whole.merge(rest).noise.sum(), damage.noise.sum())
+
+
+@pytest.mark.parametrize(("axis", "scaled"), [(None, None), (1, 1), (0, 1), (1, None)])
+def test_large_tensors_are_looked_at_in_halves_with_the_same_sums(
+    monkeypatch: pytest.MonkeyPatch, axis: int | None, scaled: int | None
+) -> None:
+    values = np.random.default_rng(0).normal(size=(7, 5, 6)).astype(np.float32)
+    spec = SPEC.along(scaled)
+    ends = np.linspace(0.5, 2, 5) if scaled else np.asarray(1.0)
+    params = parameters_from_range(-ends, ends, spec)
+    codes = np.random.default_rng(1).integers(0, 256, size=values.shape)
+    for held in (None, codes):
+        mine = Quantizer("q", "x", "weight", spec, params, (), codes=held)
+        whole = quantize_values(values, mine, axis)
+        monkeypatch.setattr(evidence, "_PIECE", 20)
+        parts = quantize_values(values, mine, axis)
+        monkeypatch.undo()
+        for name in ("energy", "noise", "clipped", "shift"):
+            np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), rtol=1e-6, atol=1e-6)
+        assert (parts.saturated, parts.count) == (whole.saturated, whole.count)
 
 
 @given(VALUES)

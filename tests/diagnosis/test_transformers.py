@@ -216,6 +216,8 @@ def test_outliers_that_all_of_the_stream_carries_are_one_cause() -> None:
     parts = find_parts(made.float_model)
     outputs = {node.name: node.output[0] for node in made.float_model.proto.graph.node}
     assert {outputs[name] for name in parts.residual_adds[1:]} <= set(finding.tensors)
+    # Measured in the network as it is, where that shows it.
+    assert finding.measures[0].before + 7 < finding.measures[0].after < 60
     # Products read what norms hand on, which has no outliers any more.
     assert not {norm.exit for norm in parts.norms} & set(finding.tensors)
     assert finding.remedy is not None
@@ -276,6 +278,29 @@ def test_masked_scores_that_saturate_where_they_count_are_named(value: float) ->
     assert first.remedy is not None
     # What is left of a masked key: less than half a step of a probability, beside the largest score of its row.
     assert all(each.low is not None and each.low < -7 for each in first.remedy.changes if each.kind == "range")
+
+
+def test_a_mask_that_was_stored_as_codes_of_nothing_is_lost_whatever_its_scale_reaches() -> None:
+    model = sharp(transformer(CAUSAL))
+    samples = Given(feeds(model, 16))
+    [part] = find_parts(model).attentions
+    [mask] = [each.tensor for each in part.operands]
+    [held] = [each for each in model.proto.graph.initializer if each.name == mask]
+    made = RecipeBuilder(model, samples, TARGET).build(Recipe()).quantized
+    nothing = np.zeros(list(held.dims), np.int32)
+
+    def stored(each: Any) -> Any:
+        params = parameters_from_range(-120.0, 0.0, each.spec)
+        return replace(each, params=params, codes=nothing + int(params.zero_point))
+
+    made = changed(made, mask, stored)
+    made = changed(
+        made, part.masked, lambda each: replace(each, params=parameters_from_range(-120.0, 9.0, each.spec))
+    )
+    first = diagnose_quantization(made, samples).accused[0]
+    assert (first.cause, first.proven) == ("attention-mask", True)
+    assert first.evidence["stored"] == 0
+    assert first.measures[0].after > first.measures[0].before + 10
 
 
 def test_masked_scores_that_reach_down_far_enough_are_not_accused() -> None:

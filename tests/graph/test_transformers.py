@@ -38,6 +38,9 @@ FORMS = {
     "deberta": Form("flattened"),
     "swin2": Form("none", scale="heads", images=True),
     "shape-scale": Form("where", scale="shape"),
+    "jax": Form("where", softmax="spelled", norm="spelled"),
+    "jax-causal": Form("causal", softmax="spelled", pre_norm=True),
+    "masked-powers": Form("none", softmax="masked", images=True),
     "rms-fused": Form("none", norm="rms_fused", pre_norm=True),
 }
 
@@ -82,6 +85,9 @@ def test_every_part_is_counted(name: str, prepared: bool) -> None:
         ("logarithm", ["unknown"]),
         ("gpt2-tensorflow", ["mask"]),
         ("deberta", ["bias", "mask"]),
+        ("jax", ["mask"]),
+        ("jax-causal", ["mask"]),
+        ("masked-powers", []),
     ],
 )
 def test_what_is_added_to_scores(name: str, kinds: list[str]) -> None:

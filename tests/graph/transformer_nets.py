@@ -33,6 +33,8 @@ class Form:
         scale: ``div``, ``mul``, ``roots`` (d^-1/4 on both sides), ``shape`` (computed from shapes), ``heads``
             (a learned one per head), ``none``.
         gelu: ``erf``, ``tanh``, ``swish``.
+        softmax: ``fused``, ``spelled`` (JAX: the sum is brought back to the shape of scores), ``masked`` (its
+            exponentials are multiplied with ones and zeros instead of a mask on scores).
         pre_norm: Norms stand before the branches, not behind the additions.
         guarded: NaN of fully masked rows becomes 0.
         rotary: Queries and keys are turned by position.
@@ -55,6 +57,7 @@ class Form:
     norm: str = "fused"
     scale: str = "div"
     gelu: str = "erf"
+    softmax: str = "fused"
     pre_norm: bool = False
     guarded: bool = False
     rotary: bool = False
@@ -284,13 +287,25 @@ class Builder:
             query = self.turned(query, *angles)
         key, value = self.keys(x, angles, at)
         scores = self.masked(self.scores(*self.scaled(query, key)), masks, words)
-        weights = self("Softmax", scores, axis=-1)
+        weights = self.probabilities(scores, words)
         if self.form.guarded:
             weights = self("Where", self("IsNaN", weights), 0.0, weights)
         context = self("Transpose", self("MatMul", weights, value), perm=[0, 2, 1, 3])
         return self.linear(
             self("Reshape", context, self.ints(0, 0, self.form.width)), self.form.width, self.form.width
         )
+
+    def probabilities(self, scores: str, words: str) -> str:
+        if self.form.softmax == "fused":
+            return self("Softmax", scores, axis=-1)
+        most = self("Max", self("ReduceMax", scores, axes=[-1]), -500.0)
+        powers = self("Exp", self("Sub", scores, most))
+        if self.form.softmax == "masked":
+            powers = self("Mul", powers, self("Cast", self.over_keys(words), to=TensorProto.FLOAT))
+            return self("Div", powers, self("Add", self("ReduceSum", powers, self.ints(-1)), 1e-6))
+        total = self("ReduceSum", powers, self.ints(-1))
+        shape = self.ints(1, 1, 1, self.form.tokens)
+        return self("Div", powers, self("Expand", total, shape))
 
     def layer(self, x: str, masks: list[str], words: str, angles: tuple[str, str] | None, at: int) -> str:
         def branch(inner: str) -> str:
@@ -317,7 +332,7 @@ class Builder:
             if not form.rotary:
                 positions = self("Gather", self.weight(form.tokens, form.width), self.positions(words))
                 x = self("Add", x, positions)
-        padded = form.mask not in ("none", "causal", "fed")
+        padded = form.mask not in ("none", "causal", "fed") or form.softmax == "masked"
         mask = self.feed("mask", TensorProto.INT64, ["b", self.form.tokens]) if padded else ""
         # Hugging Face takes positions from the shape of embeddings.
         angles = self.angles(x) if form.rotary else None

@@ -68,9 +68,13 @@ class Network:
         found = []
         for place, row in enumerate(self.rows(values)):
             path = self.folder / kind / f"{place}.npz"
-            np.savez(path, **row)  # type: ignore[arg-type]
+            _store(path, row)
             found.append(str(path))
         return found
+
+
+def _store(path: Path, values: Mapping[str, Any]) -> None:
+    np.savez(path, **values)
 
 
 def network(family: str, seed: int, folder: Path, *, model: Model | None = None) -> Network:
@@ -146,7 +150,7 @@ def tpu_dumps(net: Network, name: str = "tpu", *, model: Path | None = None, **m
 def htp_dumps(net: Network, name: str = "htp", **more: Any) -> Path:
     """What the HTP emulator makes of a network."""
     out = net.folder / name
-    np.savez(net.folder / "calibration.npz", **net.calibration)  # type: ignore[arg-type]
+    _store(net.folder / "calibration.npz", net.calibration)
     job = {
         "model": str(net.path),
         "out": str(out),

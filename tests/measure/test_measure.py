@@ -11,6 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
+from roundoff.measure.metrics import cosine
 from roundoff.measure.pairs import PairSums, channel_axis_of, measure_pair
 from roundoff.measure.statistics import split_blocks
 
@@ -178,6 +179,65 @@ def test_transposed_views_are_read_in_the_order_of_their_shape() -> None:
     reference = rng.standard_normal((2, 3, 8, 9)).astype(np.float32)
     stored = np.ascontiguousarray(reference.transpose(0, 2, 3, 1))
     assert measure_pair(reference, stored.transpose(0, 3, 1, 2), block=50).error_energy == 0
+
+
+@st.composite
+def large_pairs(draw: st.DrawFn) -> tuple[Array, Array, int | None]:
+    """More elements than a block has, of ordinary and of odd values."""
+    shape, axis = draw(
+        st.sampled_from(
+            [
+                ((40_000,), None),
+                ((1, 5, 90, 91), 1),
+                ((700, 3, 4, 5), 1),
+                ((3, 200, 64), 2),
+                ((9001,), None),
+                ((2, 10, 2039), 1),
+            ]
+        )
+    )
+    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
+    x = rng.standard_normal(shape) * 10.0 ** draw(st.sampled_from([-20, -3, 0, 4, 18, 21]))
+    x += draw(st.sampled_from([0.0, 0.5])) * np.abs(x).max()
+    y = x * draw(st.sampled_from([1.0, 1.001, 0.02, 0.0, -1.0]))
+    y = y + rng.standard_normal(shape) * np.abs(x).max() * draw(st.sampled_from([0.0, 1e-7, 1e-2]))
+    odd = draw(st.sampled_from(["none", "relu", "nan", "silent"]))
+    if odd == "relu":
+        x, y = np.maximum(x, 0), np.maximum(y, 0)
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    if odd == "nan":
+        x.flat[rng.integers(x.size)], y.flat[rng.integers(x.size)] = np.nan, np.inf
+    if odd == "silent":
+        x[:1] = 0
+    return x, y, axis
+
+
+@given(large_pairs())
+@settings(max_examples=60, deadline=None)
+def test_sums_of_large_blocks_agree_with_float64(pair: tuple[Array, Array, int | None]) -> None:
+    x, y, axis = pair
+    with np.errstate(all="ignore"):
+        fast = measure_pair(x, y, channel_axis=axis)
+        exact = measure_pair(x, y, channel_axis=axis, block=4096)  # all in float64
+    for name in ("count", "excluded", "relative_count", "within_1e3", "within_5e3"):
+        assert getattr(fast, name) == getattr(exact, name), name
+    for name in ("error_energy", "abs_error", "max_abs_error", "relative_error", "max_relative_error"):
+        assert getattr(fast, name) == pytest.approx(getattr(exact, name), rel=2e-6), name
+    energy = math.sqrt(exact.reference.energy * exact.candidate.energy)
+    assert fast.product == pytest.approx(exact.product, rel=2e-6, abs=2e-7 * energy)
+    for ours, theirs in ((fast.reference, exact.reference), (fast.candidate, exact.candidate)):
+        for name in ("low", "high", "at_low", "at_high", "zeros", "nonfinite"):
+            assert getattr(ours, name) == getattr(theirs, name), name
+        assert ours.energy == pytest.approx(theirs.energy, rel=2e-6)
+        # A sum that cancels is as sure as the values are large.
+        assert ours.total == pytest.approx(theirs.total, abs=2e-6 * math.sqrt(theirs.energy * max(1, exact.count)))
+    if fast.channels is not None and exact.channels is not None:
+        np.testing.assert_allclose(fast.channels.error, exact.channels.error, rtol=1e-5)
+        np.testing.assert_allclose(fast.channels.reference, exact.channels.reference, rtol=1e-5)
+    if 0 < exact.error_energy < exact.reference.energy:
+        # The distance of a cosine from 1 is that of the error, not of the energies.
+        slack = 1e-6 * exact.error_energy / exact.reference.energy + 1e-14
+        assert 1 - cosine(fast) == pytest.approx(1 - cosine(exact), rel=1e-4, abs=slack)
 
 
 def test_unequal_shapes_are_a_programming_error() -> None:

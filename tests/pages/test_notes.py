@@ -1,14 +1,16 @@
 """Notes and what did not find room, below a table; what is to be read first stands behind the verdict."""
 
+import io
 import shlex
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from roundoff.messages.catalogue import plain
 from roundoff.messages.message import message
 from roundoff.pages.blocks import Headline, Page, Paragraph, notes, preparation_note
-from roundoff.pages.terminal import command_lines, left_out_lines
+from roundoff.pages.terminal import command_lines, left_out_lines, verdict_lines
 
 
 def test_rows_without_room() -> None:
@@ -34,3 +36,15 @@ def test_a_command_in_lines_is_the_same_command(words: list[str], width: int) ->
     text = shlex.join(["roundoff", "layers", *words])
     lines = command_lines(text, width)
     assert shlex.split("\n".join(lines).replace("\\\n", "")) == shlex.split(text)
+
+
+def test_a_path_that_is_longer_than_a_line_goes_on_beyond_its_edge() -> None:
+    path = "/models/of/somebody/" + "deep/" * 12 + "network.onnx"
+    words = ["roundoff", "layers", path, "--data", "samples.npy"]
+    text = io.StringIO()
+    Console(width=40, file=text).print(
+        verdict_lines([("why", "9.7 dB"), ("next", shlex.join(words))]), crop=False, overflow="ignore"
+    )
+    first, *lines = text.getvalue().splitlines()
+    assert first.split() == ["why", "9.7", "dB"]
+    assert shlex.split("\n".join(lines).replace("\\\n", "").removeprefix("  next")) == words

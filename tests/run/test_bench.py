@@ -14,12 +14,15 @@ from onnx import helper, numpy_helper
 
 from roundoff.core.quantizers import QuantParams
 from roundoff.core.tensors import Array
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
 from roundoff.run import bench as bench_module
+from roundoff.run import block_chain
 from roundoff.run.bench import Bench, spread, spread_over
-from roundoff.run.session import Session
+from roundoff.run.block_chain import agreement_db
+from roundoff.run.session import Session, open_session
 from roundoff.samples.sample_set import ArraySamples
 from tests.models import conv_net, loaded, value, weight, wrapped
 
@@ -92,6 +95,33 @@ def test_networks_that_differ_in_scales_share_a_session_and_give_the_same_bits(m
                 np.testing.assert_array_equal(ours[name], theirs[name])
     weightless = [each for each in quantized.quantizers if each.kind != "weight"]
     assert bench.open_tuned(weightless).session is not first.session
+
+
+@pytest.mark.parametrize("heavy", [False, True])
+def test_networks_beside_each_other_give_the_same_one_after_the_other(
+    model: Model, monkeypatch: pytest.MonkeyPatch, *, heavy: bool
+) -> None:
+    quantized = quantize_model(model, samples(), QuantizeSettings(load_target("generic-int8"))).quantized
+    bench = Bench(quantized.float_model, samples())
+    other = switch_on(quantized.float_model, quantized.quantizers)
+    wanted = list(bench.run([4, 0, 2], bench.open(), bench.open(other)))
+    opened: list[Any] = []
+    real = Bench.open
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        opened.append(args)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(bench_module, "HEAVY_BYTES", 0 if heavy else 1 << 40)
+    monkeypatch.setattr(Bench, "open", counted)
+    found = bench.beside([4, 0, 2], quantized.float_model, other)
+    feed, first = next(found)
+    np.testing.assert_array_equal(feed["image"], IMAGES[4])
+    for [ours, theirs], [left, right] in zip(wanted, [first, *(each for _, each in found)], strict=True):
+        for name in ours:
+            np.testing.assert_array_equal(ours[name], left[name])
+            np.testing.assert_array_equal(theirs[name], right[name])
+    assert len(opened) == 2
 
 
 @pytest.mark.parametrize(("keep", "reads"), [(False, 6), (True, 3)])
@@ -177,7 +207,7 @@ def test_networks_run_in_blocks_give_the_bits_of_the_whole(
     for turn in range(8):
         chosen = list(every)
         if turn % 2:
-            share = rng.choice([0.1, 0.5, 0.95])
+            share = rng.choice([0.3, 0.5, 0.95])
             chosen = [each for each in every if rng.random() < share]
         elif turn:
             at = int(rng.integers(len(every)))
@@ -187,6 +217,39 @@ def test_networks_run_in_blocks_give_the_bits_of_the_whole(
         for ours, theirs in zip(whole, bench.run_switched(range(3), chosen, fused=True), strict=True):
             for name, array in ours.items():
                 np.testing.assert_array_equal(array, theirs[name])
+
+
+def test_networks_with_few_quantizers_run_from_where_these_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_module, "_NODES_IN_BLOCKS", 1)
+    monkeypatch.setattr(bench_module, "_ASKED_BEFORE", 0)
+    settings = QuantizeSettings(load_target("generic-int8"))
+    quantized = quantize_model(loaded(grown(0), tmp_path), samples(), settings).quantized
+    bench, every = Bench(quantized.float_model, samples(), keep=True), list(quantized.quantizers)
+    list(bench.run_switched([0, 1], every, fused=True))
+    blocks = bench._in_blocks(every[:1], fused=True)
+    assert blocks is not None
+    assert blocks is not bench._in_blocks(every, fused=True)
+    opened: list[str] = []
+
+    def counted(*given: Any, **more: Any) -> Session:
+        opened.append("")
+        return open_session(*given, **more)
+
+    monkeypatch.setattr(block_chain, "open_session", counted)
+    counts = []
+    for at in range(0, len(every), 3):
+        chosen = every[at : at + 1]
+        whole = [found for [found] in bench.run([0, 1], bench.open_tuned(chosen, fused=True))]
+        before = len(opened)
+        for ours, theirs in zip(whole, bench.run_switched([0, 1], chosen, fused=True), strict=True):
+            # A value next to the middle between two codes may fall to the other side.
+            assert min(agreement_db(array, theirs[name]) for name, array in ours.items()) > 60
+        counts.append(len(opened) - before)
+    # What is before and behind them is open already.
+    assert max(counts[2:]) <= 4
+    assert {state for state, _ in blocks._live} <= (blocks._shared or frozenset())
 
 
 def test_what_networks_have_in_common_is_run_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,6 +99,9 @@ def test_a_store_that_cannot_be_had_is_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="cannot be opened"):
         UnitStore("nonsense://somewhere")
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput):
-        UnitStore(str(tmp_path / "file")).put(KEYS[0], {})
+    with pytest.raises(BadInput, match="is a file, not a folder") as refused:
+        UnitStore(str(tmp_path / "file"))
+    assert "--store" in refused.value.fix
+    with pytest.raises(BadInput, match="could not be written"):
+        UnitStore(str(tmp_path / "file" / "below")).begin()
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

@@ -12,7 +12,7 @@ import yaml
 import roundoff
 from roundoff.cli import main
 from roundoff.errors import BadInput
-from roundoff.suite import functions, runner
+from roundoff.suite import functions, page, runner
 from roundoff.suite.evaluation import joined_scores
 from roundoff.suite.matrix import load_suite
 from roundoff.suite.store import UnitStore
@@ -76,10 +76,10 @@ def test_a_suite_is_done_once_and_shown_on_one_page(
     assert main(["suite", "plan", "suite.toml"]) == 0
     assert "0 of 2 units to do" in capsys.readouterr().out
     assert main(["suite", "report", "suite.toml", "-o", "page"]) in (0, 1)
-    page = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    written = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     linked = list((tmp_path / "page" / "runs").iterdir())
     assert len(linked) == 1
-    assert linked[0].name in page
+    assert linked[0].name in written
     assert (tmp_path / "page" / "junit.xml").read_text().count("<testcase") == 2
     assert main(["--lang", "zh", "suite", "plan", "suite.toml"]) == 0
     assert "\u5355\u5143" in capsys.readouterr().out
@@ -170,16 +170,29 @@ def test_jobs_of_others_do_their_shares(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_gate_holds_shares_of_jobs_against_the_night_before(tmp_path: Path, here: None) -> None:
     """Each job remembers its share; what it is held against is the whole zoo, not the last job's share."""
-    text = EVALUATED.format(split=12)
+    text = EVALUATED.format(split=5)
     file = make_zoo(tmp_path, text)
     for part in ("1/2", "2/2"):
         functions.run(file, part=part)
+    (first,) = UnitStore(str(tmp_path / "store")).history("zoo")
+    plain = functions.gate(file).result.units[1]
     file.write_text(text.replace("[options]\n", "[options]\nset = ['op:Gemm=weight=s4']\n"), encoding="utf-8")
     for part in ("1/2", "2/2"):
         functions.run(file, part=part)
     lost = functions.gate(file, baseline="last")
     assert [unit.compared for unit in lost.result.units] == [True, True]
     assert lost.result.units[0].failures
+    # Ranges of an evaluation are one line of the trend, with the figures of all samples.
+    rows = {row.label: row for row in page._trend_rows(1, first)}
+    assert list(rows) == ["net/generic-int8/layers", "net/generic-int8/evaluate"]
+    assert rows[plain.label].output_db == pytest.approx(plain.figures["output_db"])
+    when = page.shown_time(first.when)
+    assert functions.gate(file, baseline=when).result.baseline == first.when
+    functions.report(file, tmp_path / "page", baseline=when)
+    written = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
+    assert when in written
+    assert "suite-trend-output_db" in written
+    assert 'href=""' not in written
 
 
 def test_what_nobody_asks_for_goes(tmp_path: Path, here: None, capsys: pytest.CaptureFixture[str]) -> None:

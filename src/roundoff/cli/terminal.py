@@ -84,7 +84,8 @@ class Terminal:
         )
         options = page.options.copy()
         options.encoding = self.out.encoding
-        for line in page.render_lines(renderable, options, pad=False):
+        # Not cut at the edge: a command goes on beyond it.
+        for line in Segment.split_lines(page.render(renderable, options)):
             page.print(Segments([*_stripped(_harmless(line)), Segment.line()]), crop=False)
         self._write(page.file.getvalue())  # type: ignore[attr-defined]
 

@@ -424,14 +424,13 @@ def grouped(
     result = []
     for members in by_cause.values():
         if len(members) <= _TOLD_ONE_BY_ONE:
-            told = [([each], each) for each in members]
+            told = [([each], each, any(other.apart for other in accused)) for each in members]
         else:
-            told = [(members, _group(case, members, accused))]
-        for group, finding in told:
+            told = [(members, *_group(case, members, accused))]
+        for group, finding, silent in told:
             alike, others = _apart(group, accused)
             shown = with_control(finding, case.mend(others), alike, out_of_time=out_of_time)
-            alone = any(each.apart for each in accused)
-            shown = in_silence(shown) if alone else beside_cured(shown) if others else shown
+            shown = in_silence(shown) if silent else beside_cured(shown) if others else shown
             result.append((shown, alike))
     return sorted(result, key=lambda each: (not each[0].proven, -each[0].share))
 
@@ -455,15 +454,22 @@ def _jointly_proven(case: Case, findings: Sequence[Finding], accused: Sequence[A
     return ordered
 
 
-def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> Finding:
+def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -> tuple[Finding, bool]:
+    """One finding for all of them, and whether it is measured with nothing else quantized."""
     alike = [each for each in accused if any(_is_of(member, each) for member in members)]
     others = _apart(members, accused)[1]
     changes = tuple(dict.fromkeys(change for each in members if each.remedy for change in each.remedy.changes))
-    # Each of these drowns in what all others lose: so may all of them.
-    beside = _alone(case, *(each.suspect for each in alike)) if any(each.apart for each in alike) else case
-    found = replace(together(beside.mend(others), members[0], alike), control=None)
-    remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
-    return replace(found, remedy=remedy, share=sum(each.share for each in members))
+    beside = case.mend(others)
+    fixes = merged(each.fixes for each in alike)
+    if silent := any(each.apart for each in alike) and beside.loss().excess_db(beside.loss(fixes)) < _A_PART_DB:
+        # Each of these drowns in what all others lose, and so do all of them.
+        beside = _alone(case, *(each.suspect for each in alike))
+    found = replace(together(beside, members[0], alike), control=None)
+    remedy = found.remedy
+    if remedy is not None and {(each.kind, each.value) for each in changes} != {("bits", remedy.changes[0].value)}:
+        # Ranges are those of each place; the same bits everywhere are one change, of which a part may gain nothing.
+        remedy = replace(remedy, changes=changes)
+    return replace(found, remedy=remedy, share=sum(each.share for each in members)), silent
 
 
 def _apart(members: Sequence[Finding], accused: Sequence[Accused]) -> tuple[Fixes, Fixes]:

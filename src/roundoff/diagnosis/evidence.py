@@ -1,7 +1,7 @@
 """What the tensors of the float network hold, and what their quantizers do to that: one pass over samples."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -205,6 +205,9 @@ def quantize_values(
         axis: The channel axis by which damage is told.
         energy: That of each channel, where it is known.
     """
+    if values.size > _PIECE and (halves := _halves(values, quantizer, axis)) is not None:
+        found = halves[0].merge(halves[1])
+        return found if energy is None else replace(found, energy=energy)
     spec, params = quantizer.spec, quantizer.params
     with np.errstate(all="ignore"):
         if quantizer.codes is None:
@@ -234,6 +237,28 @@ def quantize_values(
         saturated=saturated,
         count=values.size,
     )
+
+
+# Larger tensors are looked at in halves: errors and their squares take five times as much as the values.
+_PIECE = 1 << 22
+
+
+def _halves(values: Array, quantizer: Quantizer, axis: int | None) -> tuple[Damage, Damage] | None:
+    """What it does to both halves along an axis that has neither channels nor scales; None without one."""
+    scaled = quantizer.spec.axis
+    taken = {at % values.ndim for at in (axis, scaled) if at is not None}
+    free = [at for at in range(values.ndim) if at not in taken and values.shape[at] > 1]
+    if not free:
+        return None
+    longest = max(free, key=lambda at: values.shape[at])
+    half = values.shape[longest] // 2
+    parts = [(slice(None),) * longest + (part,) for part in (slice(half), slice(half, None))]
+    codes = quantizer.codes
+    first, second = (
+        quantize_values(values[part], replace(quantizer, codes=None if codes is None else codes[part]), axis)
+        for part in parts
+    )
+    return first, second
 
 
 def observe(  # noqa: PLR0913 - what to run, what to look at, and how much it may take

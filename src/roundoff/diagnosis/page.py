@@ -4,15 +4,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal, cast
+from typing import cast
 
 from rich.cells import cell_len
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Topology
-from roundoff.diagnosis.cards import diagnosis_cards, repaired_output
+from roundoff.diagnosis.cards import diagnosis_cards
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
+from roundoff.diagnosis.scores import db_text, score_table
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -30,7 +31,7 @@ from roundoff.messages.catalogue import (
     use_language,
 )
 from roundoff.messages.message import Message, message, phrase_of, short_name, shown, verbatim
-from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, percent_digits, score_text, share_text
+from roundoff.messages.numbers import EXACT_DB, TOP1, decibels, score_text, share_text
 from roundoff.pages.cards import Card, CulpritCard, ErrorChart, HeroCard, ladder_lines
 from roundoff.pages.coverage import coverage_lines, coverage_phrase, judgement_lines
 
@@ -170,7 +171,7 @@ def _verdict(found: Diagnosis, cards: Sequence[Card]) -> Iterator[pages.Block]:
     scored = hero.axis is not None
     yield from _repair_headline(found, scored=scored)
     if scored:
-        yield _score_table(found, hero, expected=not laddered)
+        yield score_table(found, hero, expected=not laddered)
     if found.outputs is not None and not found.outputs.complete:
         yield pages.Paragraph(coverage_phrase(found.outputs, other="dump"), on=_BROWSER)
     # Also where the score says what was judged: Markdown has no score.
@@ -214,7 +215,7 @@ def _in_brief(found: Diagnosis, hero: HeroCard) -> Phrase | None:
     parts = [Phrase(hero.title.en.rstrip("."), hero.title.zh.rstrip("。"))]
     noise = next((each for each in found.measures if each.unit == "dB"), None)
     if noise is not None:
-        parts.append(bilingual("diagnosis.outputs_keep", kept=_db(noise.before)))
+        parts.append(bilingual("diagnosis.outputs_keep", kept=db_text(noise.before)))
     if _mentions(found.verdict, "diagnosis.verdict_rest_adds_up"):
         parts.append(bilingual("diagnosis.verdict_rest_adds_up"))
     said = in_all_languages(lambda: semicolons(*(each.within(current_language()) for each in parts)))
@@ -228,60 +229,6 @@ def _mentions(text: object, key: str) -> bool:
     if not isinstance(text, Message):
         return False
     return text.key == key or any(_mentions(each, key) for _, each in text.arguments)
-
-
-def _score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.TableBlock:
-    """What the networks get right, with its interval, beside what is left of the outputs."""
-    noise = next((each for each in found.measures if each.unit == "dB"), None)
-    top = next((each for each in found.measures if each.of_top1), None)
-    metric = next((each.what for each in found.measures if each.of_task), None)
-    name = bilingual("diagnosis.measure_accuracy") if metric is None else phrase_of(metric)
-    columns: list[tuple[str, Phrase, Literal["text", "number"]]] = [
-        ("network", plain(" " * 9), "text"), ("score", name, "number"), ("interval", plain("  95 %"), "number"),
-    ]  # fmt: skip
-    rows: dict[str, list[pages.Cell]] = {
-        each.role: [_apart(each.label), _with_unit(each.value, each.unit), _range(each.interval)]
-        for each in hero.scores
-    }
-    if noise is not None:
-        columns.append(("sqnr", _apart(phrase_of(noise.what)), "number"))
-        after = repaired_output(noise, found)
-        rows["quantized"].append(_db(noise.before))
-        if "repaired" in rows and after is not None:
-            rows["repaired"].append(_db(after))
-        if expected:
-            rows["expected"] = [_apart(bilingual("card.expected")), None, None, _db(noise.after)]
-    if top is not None:
-        columns.append(("agreement", _apart(phrase_of(top.what)), "number"))
-        rows["quantized"] += [None] * (len(columns) - 1 - len(rows["quantized"]))
-        rows["quantized"].append(plain(share_text(top.before, 1)))
-    cells = tuple((*row, *[None] * (len(columns) - len(row))) for row in rows.values())
-    shown_columns = tuple(pages.Column(*each, on=_TERMINAL) for each in columns)
-    return pages.TableBlock("scores", bilingual("diagnosis.loss"), shown_columns, cells)
-
-
-def _apart(text: Phrase) -> Phrase:
-    """Two columns away from what stands before it."""
-    return Phrase(f"  {text.en}", f"  {text.zh}")
-
-
-def _with_unit(value: Phrase, unit: str) -> Phrase:
-    return in_all_languages(lambda: f"{value.within(current_language())} {unit}".rstrip().replace("\u2212", "-"))
-
-
-def _db(value: float) -> Phrase:
-    return (
-        _told(value, Measure(verbatim(""), "dB", value, value))
-        if value >= EXACT_DB
-        else plain(f"{decibels(value)} dB")
-    )
-
-
-def _range(interval: tuple[float, float] | None) -> Phrase:
-    if interval is None:
-        return plain("")
-    low, high = (percent_digits(min(max(end, 0.0), 1.0), 0) for end in interval)
-    return plain(f"{low}..{high} %")
 
 
 def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:
@@ -671,6 +618,10 @@ def _repair_headline(found: Diagnosis, *, scored: bool) -> Iterator[pages.Headli
 
     def text(*, brief: bool) -> str:
         interval = repair.interval if repair.held_out and measure.improved else None
+        # One score has one interval: that which stands beside it where networks are scored.
+        scored_ends = next((each.interval for each in repair.scores if each.of == "repaired"), None)
+        if interval is not None and measure.of_task and scored_ends is not None:
+            interval = scored_ends
         said, least = measure_text(measure), None if interval is None else interval[0]
         # A figure is told where it holds for other samples; else what they have at least.
         bound = least is not None and measure.unit == "dB" and not repair.known and least > measure.before

@@ -284,16 +284,17 @@ class _Recogniser:
         for node in self._nodes:
             if node.op_type in _FUSED_ATTENTIONS:
                 yield Attention("", "", node.name, "", "", (), (node.name,))
-            elif node.op_type == "Softmax":
-                up, down = self._up(node.input[0], 0), self._down(node.output[0], 0)
+                continue
+            entry, own, axis = self._softmax(node)
+            if entry:
+                up, down = self._up(entry, 0), self._down(node.output[0], 0)
                 if up is not None and down is not None:
                     product, path, operands = up
-                    names = {node.name, product.name, *path, *down}
+                    names = {node.name, product.name, *own, *path, *down}
                     ordered = tuple(sorted(names, key=self._order.__getitem__))
-                    axis = attribute(node, "axis", -1)
                     yield Attention(
                         product.output[0],
-                        node.input[0],
+                        entry,
                         node.name,
                         product.name,
                         down[-1],
@@ -301,6 +302,46 @@ class _Recogniser:
                         ordered,
                         axis,
                     )
+
+    def _softmax(self, node: Any) -> tuple[str, set[str], int]:
+        """What a Softmax reads, the other nodes of one that is spelled out, its axis; nothing of other nodes."""
+        if node.op_type == "Softmax":
+            return node.input[0], set(), attribute(node, "axis", -1)
+        # exp(x - max(x)) over its sum, as JAX has it; some of it may be masked by a factor or a Where.
+        total, moved = self._behind(node.input[1]) if node.op_type == "Div" else (None, set())
+        if total is None or total.op_type != "ReduceSum" or total.input[0] != node.input[0]:
+            return "", set(), -1
+        kept = self._producers.get(node.input[0])
+        read = [self._producers.get(name) for name in kept.input] if kept is not None else []
+        powers = [kept] if kept is not None and kept.op_type == "Exp" else read
+        power = next((each for each in powers if each is not None and each.op_type == "Exp"), None)
+        if kept is None or power is None or kept.op_type not in ("Exp", "Mul", "Where"):
+            return "", set(), -1
+        own = {total.name, kept.name, power.name, *moved}
+        shifted = self._producers.get(power.input[0])
+        peak, others = self._behind(shifted.input[1]) if shifted is not None else (None, set())
+        axis = self._reduced(total)
+        if shifted is None or shifted.op_type != "Sub" or peak is None or peak.op_type != "ReduceMax":
+            return power.input[0], own, axis
+        return shifted.input[0], own | others | {shifted.name, peak.name}, axis
+
+    def _behind(self, tensor: str) -> tuple[Any, set[str]]:
+        """The node that computes what a tensor holds, moved, or kept above a constant; the nodes that do that."""
+        node, names = self._producers.get(tensor), set[str]()
+        while node is not None and node.op_type in (*_MOVERS, "Add", "Max", "Clip"):
+            live = [name for name in node.input if name and self._is_live(name)]
+            if not live or len(live) > 1:
+                break
+            names.add(node.name)
+            node = self._producers.get(live[0])
+        return node, names
+
+    def _reduced(self, node: Any) -> int:
+        """The axis that a node reduces; the last one where it is not known."""
+        axes = attribute(node, "axes", None)
+        if axes is None and len(node.input) > 1 and node.input[1] in self._weights.protos:
+            axes = self._weights[node.input[1]].ravel()
+        return int(axes[0]) if axes is not None and len(axes) == 1 else -1
 
     def _up(self, tensor: str, depth: int) -> tuple[Any, tuple[str, ...], tuple[ScoreOperand, ...]] | None:
         """From what a Softmax reads up to a product of two activations: that, the nodes between, what is added."""

@@ -21,25 +21,26 @@ from typing import NamedTuple
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.measure.pairs import ChannelEnergies, Field, PairSums, SideSums
-from roundoff.measure.statistics import split_blocks
+from roundoff.measure.pairs import (
+    FLOAT32_BLOCK,
+    TINY,
+    VANISHING,
+    ChannelEnergies,
+    Field,
+    PairSums,
+    Piece,
+    SideSums,
+    channel_squares,
+    dot_products,
+    split_pieces,
+    usable_axis,
+)
 
 LIGHT_FIELDS: frozenset[Field] = frozenset(
     {"reference_energy", "candidate_energy", "error_energy", "product", "max_abs_error"}
 )
 """What a `LightMeter` gathers of every pair; channels too where it is told their axis."""
 
-# Elements per block: the reference, a candidate and the error stay in the cache of one core.
-_BLOCK = 1 << 15
-# Terms per float32 sum.
-_TERMS = 4096
-# Rows shorter than this are not worth a call of BLAS each; so many of them are added in float32 at a time.
-_SHORT_ROW, _ROWS_AT_A_TIME = 24, 64
-# Squares of smaller numbers come near the smallest float32.
-_TINY = 1e-15
-# What is left of a candidate with less of the reference's energy than this is the small difference of large sums.
-_VANISHING = 0.1
-_MOST_CHANNELS = 1 << 16
 _FLOAT32 = np.dtype(np.float32)
 
 
@@ -140,7 +141,7 @@ class ErrorTotals:
         elif channels != (None if self._energies is None else self._energies.shape[1]):
             self._uneven = True
 
-    def add(self, piece: "_Piece", sums: tuple[float, float, float, float], largest: float) -> None:
+    def add(self, piece: Piece, sums: tuple[float, float, float, float], largest: float) -> None:
         """Take in a block's squares of reference and candidate, their product, and the squares of the error."""
         self.count += piece.size
         self.reference += sums[0]
@@ -153,20 +154,18 @@ class ErrorTotals:
         if sums[1]:
             self.zero_candidate = False
 
-    def add_channels(self, piece: "_Piece", squares: Array, errors: Array) -> None:
+    def add_channels(self, piece: Piece, squares: Array, errors: Array) -> None:
         """Take in the energies of a block's channels."""
         if self._energies is not None and not self._uneven:
-            part = slice(piece.first, piece.first + piece.channels)
-            self._energies[0, part] += squares
-            self._energies[1, part] += errors
+            self._energies[0, piece.own_channels] += squares
+            self._energies[1, piece.own_channels] += errors
 
-    def add_steps(self, distances: Array, piece: "_Piece", limits: Range) -> None:
+    def add_steps(self, distances: Array, piece: Piece, limits: Range) -> None:
         """Take in the largest of a block's absolute errors, in steps of their channels."""
-        part = slice(piece.first, piece.first + piece.channels)
         largest = distances.reshape(piece.outer, piece.channels, piece.inner).max(axis=(0, 2))
-        self.max_steps = max(self.max_steps, float((largest / limits.step[part]).max()))
+        self.max_steps = max(self.max_steps, float((largest / limits.step[piece.own_channels]).max()))
 
-    def add_exactly(self, x: Array, y: Array, piece: "_Piece", limits: Range | None) -> None:
+    def add_exactly(self, x: Array, y: Array, piece: Piece, limits: Range | None) -> None:
         """Take in a block in float64, without the elements that are not finite."""
         x, y = x.astype(np.float64), y.astype(np.float64)
         keep = np.isfinite(x) & np.isfinite(y)
@@ -212,34 +211,9 @@ def _side(energy: float, *, zero: bool, nonfinite: int) -> SideSums:
     return SideSums(energy=energy, low=limit, high=limit, nonfinite=nonfinite)
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """A part of a flattened tensor: `outer` times `channels` (from `first` on) times `inner` elements."""
-
-    start: int
-    size: int
-    outer: int
-    channels: int
-    inner: int
-    first: int
-
-    @property
-    def part(self) -> slice:
-        """Where it is in the flattened tensor."""
-        return slice(self.start, self.start + self.size)
-
-
 @lru_cache(maxsize=4096)
-def _pieces(shape: tuple[int, ...], axis: int | None) -> tuple[_Piece, ...]:
-    pieces = []
-    for block in split_blocks(shape, _BLOCK):
-        if axis is None:
-            pieces.append(_Piece(block.start, block.size, 1, 1, block.size, 0))
-            continue
-        first = block.index[axis].start if axis < len(block.index) else 0
-        outer, inner = math.prod(block.shape[:axis]), math.prod(block.shape[axis + 1 :])
-        pieces.append(_Piece(block.start, block.size, outer, block.shape[axis], inner, first))
-    return tuple(pieces)
+def _pieces(shape: tuple[int, ...], axis: int | None) -> tuple[Piece, ...]:
+    return tuple(split_pieces(shape, axis))
 
 
 @dataclass(slots=True, eq=False)
@@ -295,10 +269,10 @@ class LightMeter:
     """Measures tensors; holds the buffers that takes, so each thread needs its own."""
 
     def __init__(self) -> None:
-        self._x = np.empty(_BLOCK, np.float32)
-        self._flags = np.empty(_BLOCK, np.bool_)
+        self._x = np.empty(FLOAT32_BLOCK, np.float32)
+        self._flags = np.empty(FLOAT32_BLOCK, np.bool_)
         self._d = np.empty(0, np.float32)
-        self._squares = np.empty(_BLOCK, np.float32)
+        self._squares = np.empty(FLOAT32_BLOCK, np.float32)
 
     def measure(self, jobs: Sequence[MeterJob]) -> None:
         """Do jobs; small ones of one kind are done together, which takes a fraction of the time.
@@ -309,13 +283,13 @@ class LightMeter:
         for job in jobs:
             alike.setdefault(job.kind, []).append(job)
         for kind, group in alike.items():
-            together = max(1, _BLOCK // max(1, group[0].reference.size))
+            together = max(1, FLOAT32_BLOCK // max(1, group[0].reference.size))
             for start in range(0, len(group), together):
                 self._measure_alike(group[start : start + together], kind)
 
     def _measure_alike(self, jobs: Sequence[MeterJob], kind: _Kind) -> None:
         """Do jobs of one kind; several only where all of them fit a block."""
-        axis = _usable(kind.shape, kind.channel_axis)
+        axis = usable_axis(kind.shape, kind.channel_axis)
         for job in jobs:
             for total in job.totals:
                 total.begin(None if axis is None else kind.shape[axis])
@@ -329,7 +303,7 @@ class LightMeter:
             if len(taken) < len(jobs) * kind.candidates:
                 _add_exactly(jobs, piece, but=taken)
 
-    def _add(self, jobs: Sequence[MeterJob], kind: _Kind, piece: _Piece) -> Collection[tuple[int, int]]:
+    def _add(self, jobs: Sequence[MeterJob], kind: _Kind, piece: Piece) -> Collection[tuple[int, int]]:
         """Take in a block of those candidates that float32 can be trusted with; gives which these are."""
         x = self._references(jobs, piece)
         self._count_all_clipped(jobs, x, piece)
@@ -339,18 +313,18 @@ class LightMeter:
         d = self._differences(jobs, kind, x, piece)
         errors = self._sums(d.reshape(-1, piece.size), piece).reshape(*d.shape[:2], piece.channels)
         error = np.add.reduce(errors, axis=2).tolist()
-        cross = _products(x, d, piece)
+        cross = dot_products(x[:, np.newaxis], d).tolist()
         highest, lowest = np.maximum.reduce(d, axis=2).tolist(), np.minimum.reduce(d, axis=2).tolist()
         taken = set()
         for at, (job, reference) in enumerate(zip(jobs, np.add.reduce(squares, axis=1).tolist(), strict=True)):
-            if not math.isfinite(reference) or reference < piece.size * _TINY**2:
+            if not math.isfinite(reference) or reference < piece.size * TINY**2:
                 continue
             for index, total in enumerate(job.totals):
                 largest = max(highest[at][index], -lowest[at][index])
                 own, both = error[at][index], cross[at][index]
                 candidate = reference - 2 * both + own
                 finite = math.isfinite(own + both + largest)
-                if not finite or 0 < largest < _TINY or candidate < _VANISHING * reference:
+                if not finite or 0 < largest < TINY or candidate < VANISHING * reference:
                     continue
                 total.add(piece, (reference, candidate, reference - both, own), largest)
                 total.add_channels(piece, squares[at], errors[at, index])
@@ -359,7 +333,7 @@ class LightMeter:
                 taken.add((at, index))
         return taken
 
-    def _references(self, jobs: Sequence[MeterJob], piece: _Piece) -> Array:
+    def _references(self, jobs: Sequence[MeterJob], piece: Piece) -> Array:
         """Parts of the references as float32, a row for each."""
         first = jobs[0].reference
         if len(jobs) == 1 and first.dtype == np.float32:
@@ -369,11 +343,11 @@ class LightMeter:
             np.copyto(row, job.reference.reshape(-1)[piece.part])
         return rows
 
-    def _differences(self, jobs: Sequence[MeterJob], kind: _Kind, x: Array, piece: _Piece) -> Array:
+    def _differences(self, jobs: Sequence[MeterJob], kind: _Kind, x: Array, piece: Piece) -> Array:
         """References less candidates, float32 of shape (jobs, candidates, elements)."""
         size = len(jobs) * kind.candidates * piece.size
         if size > self._d.size:
-            self._d = np.empty(max(size, 2 * _BLOCK), np.float32)
+            self._d = np.empty(max(size, 2 * FLOAT32_BLOCK), np.float32)
         d = self._d[:size].reshape(len(jobs), kind.candidates, piece.size)
         if not kind.coded:
             for at, job in enumerate(jobs):
@@ -389,33 +363,13 @@ class LightMeter:
         np.multiply(d, scales, out=d)
         return np.subtract(x[:, np.newaxis], d, out=d)
 
-    def _sums(self, values: Array, piece: _Piece) -> Array:
+    def _sums(self, values: Array, piece: Piece) -> Array:
         """Squares summed up for each row and channel, float64 of shape (rows, channels)."""
-        count = len(values)
-        if piece.inner >= _SHORT_ROW:
-            cuts = _cuts(piece.inner)
-            if cuts:
-                rows = values.reshape(count, -1, piece.inner // cuts)
-                sums = np.vecdot(rows, rows).astype(np.float64)
-                sums = sums if cuts == 1 else np.add.reduce(sums.reshape(count, -1, cuts), axis=2)
-            else:
-                rows = values.reshape(count, -1, piece.inner)
-                spans = [rows[..., at : at + _TERMS] for at in range(0, piece.inner, _TERMS)]
-                sums = np.stack([np.vecdot(span, span) for span in spans]).sum(axis=0, dtype=np.float64)
-            return sums if piece.outer == 1 else _over_outer(sums, piece)
-        if piece.inner > 1:
-            rows = values.reshape(count, piece.outer * piece.channels, piece.inner)
-            return _over_outer(np.einsum("kri,kri->kr", rows, rows), piece)
         if values.size > self._squares.size:
             self._squares = np.empty(values.size, np.float32)
-        squares = np.multiply(values, values, out=self._squares[: values.size].reshape(values.shape))
-        whole = piece.outer // _ROWS_AT_A_TIME * _ROWS_AT_A_TIME
-        table = squares.reshape(count, piece.outer, piece.channels)
-        groups = table[:, :whole].reshape(count, -1, _ROWS_AT_A_TIME, piece.channels)
-        sums = np.add.reduce(groups, axis=2).sum(axis=1, dtype=np.float64)
-        return np.asarray(sums + np.add.reduce(table[:, whole:], axis=1))
+        return channel_squares(values, piece, self._squares)
 
-    def _count_all_clipped(self, jobs: Sequence[MeterJob], x: Array, piece: _Piece) -> None:
+    def _count_all_clipped(self, jobs: Sequence[MeterJob], x: Array, piece: Piece) -> None:
         """Count what is outside of the limits, where the extremes say that there is something."""
         if all(job.limits is None for job in jobs):
             return
@@ -428,13 +382,13 @@ class LightMeter:
             if limits.low.ndim or not (lowest[at] >= limits.low and highest[at] <= limits.high):
                 self._count_clipped(job, x[at], piece)
 
-    def _count_clipped(self, job: MeterJob, x: Array, piece: _Piece) -> None:
+    def _count_clipped(self, job: MeterJob, x: Array, piece: Piece) -> None:
         limits = job.limits
         if limits is None:
             return
         low, high = limits.low, limits.high
         if low.ndim:
-            part = slice(piece.first, piece.first + piece.channels)
+            part = piece.own_channels
             rows = x.reshape(piece.outer, piece.channels, piece.inner)
             job.clipped += int(np.count_nonzero((rows < low[part, None]) | (rows > high[part, None])))
             return
@@ -443,7 +397,7 @@ class LightMeter:
         job.clipped += int(np.count_nonzero(np.greater(x, high, out=flags)))
 
 
-def _add_exactly(jobs: Sequence[MeterJob], piece: _Piece, *, but: Collection[tuple[int, int]]) -> None:
+def _add_exactly(jobs: Sequence[MeterJob], piece: Piece, *, but: Collection[tuple[int, int]]) -> None:
     """Take in a block in float64, but for some candidates of some jobs."""
     for at, job in enumerate(jobs):
         x = job.reference.reshape(-1)[piece.part]
@@ -460,40 +414,8 @@ def _meanings(jobs: Sequence[MeterJob]) -> tuple[Array, Array]:
     return zero_points, np.array([each.scale for each in coded], np.float32).reshape(shape)
 
 
-def _part(candidate: Array | CodedValues, piece: _Piece) -> Array:
+def _part(candidate: Array | CodedValues, piece: Piece) -> Array:
     """A part of the flattened values of a candidate."""
     return (
         candidate.values(piece.part) if isinstance(candidate, CodedValues) else candidate.reshape(-1)[piece.part]
     )
-
-
-def _over_outer(sums: Array, piece: _Piece) -> Array:
-    return np.asarray(sums.reshape(len(sums), piece.outer, piece.channels).sum(axis=1, dtype=np.float64))
-
-
-@lru_cache(maxsize=1024)
-def _cuts(length: int) -> int:
-    """Into how many equal parts of few enough terms a row can be cut; 0 when it cannot."""
-    fewest = -(-length // _TERMS)
-    return next((count for count in range(fewest, 4 * fewest) if length % count == 0), 0)
-
-
-def _products(x: Array, d: Array, piece: _Piece) -> list[list[float]]:
-    """Sums of the products of each reference with each of its rows."""
-    cuts = _cuts(piece.inner) if piece.inner >= _SHORT_ROW else 0
-    length = piece.inner // cuts if cuts else min(piece.size, _TERMS)
-    whole = piece.size // length * length
-    left = x[:, :whole].reshape(len(x), 1, -1, length)
-    dots = np.vecdot(left, d[..., :whole].reshape(*d.shape[:2], -1, length))
-    totals = np.add.reduce(dots, axis=2, dtype=np.float64)
-    if whole < piece.size:
-        totals += np.vecdot(x[:, np.newaxis, whole:], d[..., whole:])
-    found: list[list[float]] = totals.tolist()
-    return found
-
-
-def _usable(shape: tuple[int, ...], axis: int | None) -> int | None:
-    """The axis, where it exists and has a number of entries that can be channels."""
-    if axis is None or not -len(shape) <= axis < len(shape) or not 1 < shape[axis] <= _MOST_CHANNELS:
-        return None
-    return axis % len(shape)

@@ -5,10 +5,11 @@ Charts, pictures and networks are left out; their tables are not.
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table as RichTable
@@ -42,6 +43,8 @@ _WIDE_COLUMNS = 150
 _STYLES = {"good": "bold green", "bad": "bold red", "open": "bold yellow", "plain": "bold"}
 # Names keep so many columns whatever stands beside them; operations are cut to so many.
 _NAMES_MIN, _OPERATION_MAX = 10, 8
+# What a line of a verdict begins with, and what stands between its word and what is said.
+_INDENT, _GAP = "  ", 2
 _PLAIN_CURVES = str.maketrans(BLOCKS, PLAIN_BLOCKS)
 
 
@@ -197,15 +200,47 @@ def verdict_page(word: str, text: str, lines: Iterable[VerdictLine], *, tone: To
     return Group(_headline(Headline(tone, phrase_of(text), word=phrase_of(word))), verdict_lines(lines))
 
 
-def verdict_lines(lines: Iterable[VerdictLine]) -> RichTable:
+def verdict_lines(lines: Iterable[VerdictLine]) -> "_VerdictLines":
     """The lines alone."""
-    grid = RichTable.grid(padding=(0, 2, 0, 0))
-    grid.add_column(style="dim", no_wrap=True)
+    return _VerdictLines(tuple((shown(label), shown(text)) for label, text in lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _VerdictLines:
+    """Words, and what is said of each; commands can be copied."""
+
+    rows: tuple[tuple[str, str], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        # A word goes on beyond the edge rather than being torn only where it stands in no table.
+        labels = max((cell_len(label) for label, _ in self.rows), default=0) + len(_INDENT) + _GAP
+        room = max(options.max_width - labels, _NAMES_MIN)
+        for torn, group in groupby(self.rows, key=lambda row: _longest_part(row[1]) > room):
+            if not torn:
+                yield _verdict_grid(list(group), labels - _GAP)
+                continue
+            for label, text in group:
+                lines = command_lines(text, room)
+                heads = [set_cell_size(f"{_INDENT}{label}", labels), *[" " * labels] * (len(lines) - 1)]
+                yield Text(
+                    "\n".join(map("".join, zip(heads, lines, strict=True))), no_wrap=True, overflow="ignore"
+                )
+
+
+def _longest_part(text: str) -> int:
+    """Columns of the longest part of a command that stays in a line; 0 of what is none."""
+    return (
+        max((cell_len(f"  {part} \\") for part in _command_parts(text)), default=0) if _COMMAND.match(text) else 0
+    )
+
+
+def _verdict_grid(rows: Sequence[tuple[str, str]], labels: int) -> RichTable:
+    grid = RichTable.grid(padding=(0, _GAP, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, min_width=labels)
     grid.add_column(overflow="fold")
-    for label, text in lines:
-        said = shown(text)
+    for label, said in rows:
         cell = _TerminalCommand(said) if _COMMAND.match(said) else Prose(said)
-        grid.add_row(Text(f"  {shown(label)}", style="dim"), cell)
+        grid.add_row(Text(f"{_INDENT}{label}", style="dim"), cell)
     return grid
 
 
@@ -229,18 +264,9 @@ def command_lines(text: str, width: int) -> list[str]:
         text: The command.
         width: How long lines may be.
     """
-    if cell_len(text) <= width:
+    parts = _command_parts(text)
+    if cell_len(text) <= width or not parts:
         return [text]
-    try:
-        words = [shlex.quote(word) for word in shlex.split(text)]
-    except ValueError:  # no command after all
-        return [text]
-    parts: list[str] = []
-    for word in words:
-        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
-            parts[-1] += f" {word}"
-        else:
-            parts.append(word)
     lines = [parts[0]]
     for part in parts[1:]:
         if cell_len(f"{lines[-1]} {part} \\") <= width:
@@ -248,6 +274,21 @@ def command_lines(text: str, width: int) -> list[str]:
         else:
             lines.append(f"  {part}")
     return [f"{line} \\" for line in lines[:-1]] + lines[-1:]
+
+
+def _command_parts(text: str) -> list[str]:
+    """The words of a command, an option with its value; none where it is no command after all."""
+    try:
+        words = [shlex.quote(word) for word in shlex.split(text)]
+    except ValueError:
+        return []
+    parts: list[str] = []
+    for word in words:
+        if parts and parts[-1].startswith("-") and " " not in parts[-1] and not word.startswith("-"):
+            parts[-1] += f" {word}"
+        else:
+            parts.append(word)
+    return parts
 
 
 # Lines below a table: what is not shown, what the reader should know, and where the rest is written.

@@ -111,6 +111,8 @@ _TRIED_SAMPLES = 2
 _TOLERANCE = 1e-4
 # Of smaller networks blocks take as long as the whole; they are made when more than so many choices are asked for.
 _NODES_IN_BLOCKS, _ASKED_BEFORE = 64, 2
+# A network with one in so many of all quantizers on is in float but for a few places.
+_FEW_PLACES = 8
 # The float network, and the one that is measured: both are asked for again after each look at its values.
 _SESSIONS = 2
 
@@ -168,7 +170,7 @@ class Bench:
         self.model, self.samples, self.threads = model, samples, threads
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
         self._recent: list[tuple[Model, Opened]] = []
-        self._blocks: dict[bool, SwitchedBlocks | None] = {}
+        self._blocks: dict[tuple[bool, bool], SwitchedBlocks | None] = {}
         self._asked: dict[bool, tuple[Sequence[Quantizer], int]] = {}
         self._shared: dict[
             tuple[bool, frozenset[Any]], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]
@@ -233,7 +235,8 @@ class Bench:
         """The outputs of the network with quantizers on, sample by sample, for whoever asks many times.
 
         A network of many nodes runs in blocks: what it has in common with those before it is not run again. The
-        outputs are those of the whole network, bit for bit; where they are not, it is run whole.
+        outputs are those of the whole network, bit for bit; of one that is in float but for a few places up to the
+        last bits of what these read. Where they are not, it is run whole.
 
         Args:
             indices: The samples.
@@ -260,12 +263,15 @@ class Bench:
         self._asked[fused] = first, asked + 1
         if asked < _ASKED_BEFORE:
             return None
-        if fused not in self._blocks:
+        key = fused, _FEW_PLACES * len(quantizers) <= len(first)
+        if key not in self._blocks:
             fits = self._kept is not None and len(self.model.proto.graph.node) >= _NODES_IN_BLOCKS
-            self._blocks[fused] = self._tried_blocks(first, fused=fused) if fits else None
-        return self._blocks[fused]
+            self._blocks[key] = self._tried_blocks(first, fused=fused, in_float=key[1]) if fits else None
+        return self._blocks[key]
 
-    def _tried_blocks(self, quantizers: Sequence[Quantizer], *, fused: bool) -> SwitchedBlocks | None:
+    def _tried_blocks(
+        self, quantizers: Sequence[Quantizer], *, fused: bool, in_float: bool
+    ) -> SwitchedBlocks | None:
         """The blocks of the network, if they give what it does whole."""
         if self.model.weight_bytes >= HEAVY_BYTES or not self.samples.names:
             return None
@@ -274,11 +280,19 @@ class Bench:
             shapes = {name: array.shape for name, array in feed.items()}
             everything = complete_values(self.model, values(self.model, shapes), feed, threads=self.threads)
             blocks = SwitchedBlocks(
-                self.model, quantizers, everything, wanted=wanted, fused=fused, threads=self.threads
+                self.model,
+                quantizers,
+                everything,
+                wanted=wanted,
+                fused=fused,
+                anywhere=in_float,
+                threads=self.threads,
             )
-            whole = self.open_tuned(quantizers, fused=fused).run(feed)
-            found = blocks.run(0, feed, blocks.switch(quantizers)) if blocks.useful else {}
-            if not found or not all(_equal(whole[name], found[name]) for name in wanted):
+            tried = () if in_float else quantizers
+            whole = self.open_tuned(tried, fused=fused).run(feed)
+            found = blocks.run(0, feed, blocks.switch(tried)) if blocks.useful else {}
+            same = _alike_in_float if in_float else _equal
+            if not found or not all(same(whole[name], found[name]) for name in wanted):
                 return None
         except RoundoffError:
             return None
@@ -453,6 +467,13 @@ class Bench:
         except ModelFailed:
             return False
         return all(_alike(whole, parts, tolerance) for whole, *parts in zip(joined, *alone, strict=True))
+
+
+def _alike_in_float(left: Any, right: Any) -> bool:
+    """Whether two outputs are the same but for the last bits."""
+    return _equal(left, right) or (
+        isinstance(left, np.ndarray) and agreement_db(left, right) >= FUSED_AGREEMENT_DB
+    )
 
 
 def _equal(left: Any, right: Any) -> bool:

@@ -590,6 +590,8 @@ def tuned_feed(quantizers: Iterable[Quantizer], places: Mapping[str, tuple[str, 
 _LIVE_BYTES, _NETWORKS_AGO = 1 << 26, 8
 # As many blocks are open at a time, of all networks.
 _MOST_OPEN = 4 * MOST_BLOCKS
+# So many run in one go where nothing is changed any more.
+_IN_ONE_GO = 4
 # Samples that a choice is mostly run on.
 _USUAL_SAMPLES = 8
 
@@ -625,8 +627,8 @@ class _TunedBlock:
 class SwitchedBlocks:
     """Runs a network with any quantizers on, from the first block that is not as in a network that was run before.
 
-    It is cut only behind quantizers, across which onnxruntime fuses nothing: outputs are those of the whole
-    network, bit for bit.
+    Cut only behind quantizers, across which onnxruntime fuses nothing, its outputs are those of the whole network,
+    bit for bit; cut anywhere, up to the last bits of what is handed on in float.
 
     Args:
         model: The float network.
@@ -634,6 +636,7 @@ class SwitchedBlocks:
         everything: All its tensors, with their types and shapes.
         wanted: What it is run for.
         fused: Let onnxruntime fuse nodes.
+        anywhere: Cut it wherever that serves, for networks that are in float but for a few places.
         threads: Threads per node.
 
     Attributes:
@@ -641,7 +644,7 @@ class SwitchedBlocks:
             that nobody wants may keep nodes from being fused.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a network, how it is cut, and how it runs
         self,
         model: Model,
         quantizers: Sequence[Quantizer],
@@ -649,16 +652,18 @@ class SwitchedBlocks:
         *,
         wanted: Sequence[str],
         fused: bool,
+        anywhere: bool = False,
         threads: int | None = None,
     ) -> None:
+        behind = {place for each in quantizers if is_tunable(each) for place in each.consumers}
         cutting = cut_model(
             model,
             everything,
             wanted=wanted,
             demand=Demand(samples=_USUAL_SAMPLES),
-            behind={place for each in quantizers if is_tunable(each) for place in each.consumers},
+            behind=None if anywhere else behind,
         )
-        self._cutting, self._fused, self._threads = cutting, fused, threads
+        self._cutting, self._fused, self._threads, self._anywhere = cutting, fused, threads, anywhere
         self._variants = BlockVariants(model, cutting, everything, types=declared_types(model))
         block_of = {node: index for index, block in enumerate(cutting.blocks) for node in block.nodes}
         known = derived_constants(model.proto.graph)
@@ -677,6 +682,8 @@ class SwitchedBlocks:
         self._held: dict[int, Quantizer] = {}
         self._live: dict[tuple[int, int], tuple[int, Mapping[str, Array]]] = {}
         self._networks = self._bytes = 0
+        # What few places change is of no use for the next few.
+        self._shared = frozenset(self.switch(()).states) if anywhere else None
 
     def switch(self, quantizers: Iterable[Quantizer]) -> SwitchedNetwork:
         """Choose the quantizers that are on."""
@@ -697,8 +704,14 @@ class SwitchedBlocks:
         # As long as they live, no other has the identity of one of them.
         self._held |= {id(each): each for each in switched.by_name.values()}
         self._networks += 1
-        cuts = (*(index for index in range(1, count) if self._readers[index] <= passed), count)
-        return SwitchedNetwork(switched, tuple(states), cuts)
+        last = max(switched.inside, default=0) + 1
+        cuts = [
+            index
+            for index in range(1, count)
+            # Behind the last of few places several blocks run in one go, the same ones for all.
+            if (index <= last or index % _IN_ONE_GO == 0 if self._anywhere else self._readers[index] <= passed)
+        ]
+        return SwitchedNetwork(switched, tuple(states), (*cuts, count))
 
     def run(
         self, number: int, feed: Mapping[str, Array], network: SwitchedNetwork, *, sample: str = ""
@@ -730,7 +743,8 @@ class SwitchedBlocks:
                 given = zip(block.writes, block.session.run({**read, **also}, sample=sample), strict=True)
                 needed = {*cutting.wanted, *(cutting.live[at] if at < len(cutting.live) else ())}
                 now = {name: array for name, array in {**now, **dict(given)}.items() if name in needed}
-                self._keep(states[at], number, now)
+                if self._shared is None or states[at] in self._shared:
+                    self._keep(states[at], number, now)
             return now
 
         def stop() -> None:

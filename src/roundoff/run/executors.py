@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from typing import Any
 
-from roundoff.errors import MissingExtra, RoundoffError
+from roundoff.errors import BadInput, MissingExtra, RoundoffError
 from roundoff.messages.message import english
 from roundoff.messages.numbers import duration_text
 from roundoff.run.session import available_threads
@@ -50,11 +50,13 @@ class PieceFailed(RoundoffError):
     def __init__(self, what: str, /, *, fix: str, kind: str) -> None:
         super().__init__(what, fix=fix)
         self.kind = kind
+        if kind == "address":
+            self.exit_code = BadInput.exit_code
 
 
 def piece_killed(tries: int) -> PieceFailed:
     """It ended its worker each time."""
-    what = english("Its worker was ended {tries} times while it ran.", tries=tries)
+    what = english("Its worker was ended {tries} {tries:time|times} while it ran.", tries=tries)
     fix = english("run it alone and watch its memory; give it less with max_memory")
     return PieceFailed(what, fix=fix, kind="killed")
 

@@ -1,5 +1,7 @@
 """onnxruntime sessions that compute exactly what the graph says, and fail in words a user can act on."""
 
+import contextlib
+import ctypes
 import functools
 import os
 import re
@@ -221,7 +223,11 @@ def open_session(
     # around them are quantized.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_threads()
-    options.enable_cpu_mem_arena = bool(keep_memory)
+    heavy = model.weight_bytes >= HEAVY_BYTES
+    if heavy:
+        give_back_memory()
+    # What an arena once took it keeps, and it takes twice as much each time: weights are decoded into it, too.
+    options.enable_cpu_mem_arena = bool(keep_memory) and not heavy
     if keep_memory == "shared":
         join_shared_memory(options)
     options.log_severity_level = _ONLY_FATAL  # everything that matters comes back as an exception
@@ -230,7 +236,6 @@ def open_session(
     # A folder that has no name in UTF-8 cannot be told; only weights outside of the model need it.
     if shown(model.folder) == str(model.folder):
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(model.folder))
-    heavy = model.weight_bytes >= HEAVY_BYTES
     if heavy:
         # Weights are neither copied into the order that kernels like best, nor are those of later nodes decoded
         # before their turn: each would take as much as all weights once more.
@@ -265,6 +270,12 @@ def _declared_there(model: Model) -> dict[str, Array]:
         if tensor.name in model.beside and tensor.external_data[0].value == model.path.name
     }
     return {name: values for name, values in model.beside.items() if name in own}
+
+
+def give_back_memory() -> None:
+    """Return to the system what is free, which the C library keeps: opening a model takes a multiple of it."""
+    with contextlib.suppress(OSError, TypeError, AttributeError):  # not every C library has it
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def available_threads() -> int:

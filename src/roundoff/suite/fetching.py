@@ -267,7 +267,10 @@ def _fetching(url: str) -> Iterator[None]:
     except RoundoffError:
         raise
     except Exception as error:
-        what = english("{url} cannot be fetched: {error}.", url=url, error=reason(error).rstrip("."))
+        why: str = reason(error).rstrip(".")
+        if isinstance(error, FileNotFoundError):
+            why = english("nothing is there, or nobody answers")
+        what = english("{url} cannot be fetched: {error}.", url=url, error=why)
         raise BadInput(what, fix=english("check the address and who may read it")) from error
 
 

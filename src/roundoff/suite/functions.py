@@ -118,6 +118,7 @@ def run(
     suite, opened, chosen = _opened(file, store, only, part)
     limits = RunLimits(workers, dask, tries, time_limit)
     units = [each.unit for each in chosen]
+    opened.begin()
     states = run_units(units, opened, limits, progress=call.progress, on_state=on_unit)
     when = kept_run(suite, opened, states, whole=part is None and not only)
     judged = judge_states(states, opened)
@@ -332,7 +333,11 @@ def gc(
     if older_than is None and suite is None:
         what = english("Neither an age nor a suite was given: nothing is too old.")
         raise BadInput(what, fix=english("add --older-than 30d, or --suite NAME"))
-    runs, units = UnitStore(str(store)).collect(older_s=older_than, suite=suite, dry=dry_run)
+    opened = UnitStore(str(store))
+    if opened.folder is not None and not opened.folder.exists():
+        what = english("The store {url} does not exist.", url=store)
+        raise BadInput(what, fix=english("check the path"))
+    runs, units = opened.collect(older_s=older_than, suite=suite, dry=dry_run)
     return Collected(tuple(runs), tuple(units), dry_run)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.document import RunDocument
@@ -104,8 +105,10 @@ def find_baseline(given: str, suite: Suite, store: UnitStore, states: Sequence[U
         other = [run for run in runs if any(now.get(str(e.get("label"))) != e.get("key") for e in run.units)]
         chosen = (other or runs)[-1:]
     else:
-        chosen = [run for run in runs if run.when.startswith(given.replace("-", ""))][-1:]
-        if not chosen and ("/" in given or "\\" in given):
+        # As it is shown, or as it is kept.
+        when = given.replace("-", "").replace(":", "").replace(" ", "T")
+        chosen = [run for run in runs if run.when.startswith(when)][-1:]
+        if not chosen and ("/" in given or "\\" in given or Path(given).is_dir()):
             elsewhere = UnitStore(given)
             found = elsewhere.history(suite.name)
             if found:
@@ -187,13 +190,7 @@ def _judged(
 
 
 def _decibels(given: Any) -> float | None:
-    if given is None:
-        return None
-    try:
-        return decibels(str(given))
-    except ValueError as error:
-        what = english("{option} {given!r} are no decibels.", option="max_regression", given=given)
-        raise BadInput(what, fix=english("write them as 1 or 0.5dB")) from error
+    return None if given is None else decibels(str(given))
 
 
 def _not_done(problem: Mapping[str, Any]) -> Iterator[Message]:
@@ -214,10 +211,12 @@ def _missed_goals(unit: SuiteUnit, figures: Mapping[str, Any], code: int) -> Ite
     if goals.get("verdict", True) and code != EXIT_OK:
         yield message("suite.bad_verdict", word=_word(verdict) or str(code))
     for name, key in (("min_output_db", "output_db"), ("min_accuracy", "accuracy")):
-        if name not in goals or not _asked(unit, name):
+        if name not in goals:
             continue
         value = figures.get("repaired_" + key.removeprefix("output_"))
         value = figures.get(key) if value is None else value
+        if value is None and not _asked(unit, name):
+            continue
         if value is None:
             yield message("suite.no_figure", name=name)
         elif not float(value) >= float(goals[name]):
@@ -230,9 +229,9 @@ def _word(verdict: Sequence[Any]) -> Message | None:
 
 
 def _asked(unit: SuiteUnit, goal: str) -> bool:
-    """Whether a unit can have the figure of a goal at all: an audit has no decibels, layers no accuracy."""
+    """Whether a unit must have the figure of a goal: an audit has no decibels, layers no accuracy."""
     if goal == "min_output_db":
-        return unit.command in ("diagnose", "layers", "compare", BOARD)
+        return unit.command in ("diagnose", "layers", "compare", "quantize", BOARD)
     return unit.command == EVALUATE or (unit.command == "diagnose" and "labels" in unit.options)
 
 

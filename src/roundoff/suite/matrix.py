@@ -22,6 +22,7 @@ from roundoff.core.files import is_there
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
+from roundoff.studies.run_diff.gate import decibels, metric_budget
 from roundoff.suite.content import ContentHashes, is_url
 from roundoff.suite.fetching import FetchedFiles, changed, default_cache
 
@@ -173,10 +174,28 @@ def _goals(where: object, *given: Any) -> dict[str, Any]:
         if not isinstance(found.get(name, 0.0), int | float):
             what = english("{where}: goals: {name} is {value!r}.", where=where, name=name, value=found[name])
             raise BadInput(what, fix=english("give a number"))
+    for name in ("max_regression", "floor"):
+        if name in found:
+            _decibels(where, name, found[name])
+    metrics = found.get("metrics", [])
+    if not isinstance(metrics, list) or not all(isinstance(each, str) for each in metrics):
+        what = english("{where}: goals: {name} is {value!r}.", where=where, name="metrics", value=metrics)
+        raise BadInput(what, fix=english('write a list, as ["top-1 accuracy: -0.5%"]'))
+    for each in metrics:
+        metric_budget(each)
     if not isinstance(found.get("verdict", True), bool):
         what = english("{where}: goals: {name} is {value!r}.", where=where, name="verdict", value=found["verdict"])
         raise BadInput(what, fix=english("give true or false"))
     return found
+
+
+def _decibels(where: object, name: str, given: Any) -> None:
+    """See that they can be read."""
+    try:
+        decibels(str(given))
+    except ValueError as error:
+        what = english("{where}: goals: {name} is {value!r}.", where=where, name=name, value=given)
+        raise BadInput(what, fix=english("write them as 1 or 0.5dB")) from error
 
 
 @cache
@@ -229,6 +248,7 @@ class _SuiteReader:
                 known = [each.replace("_", "-") for each in COMMANDS if each != BOARD]
                 what = english("{file} has a command {name!r}.", file=self._file, name=kind)
                 raise BadInput(what, fix=nearest(kind.replace("_", "-"), known))
+        self._check_boards(models, boards)
         seen: set[str] = set()
         for model, given in models.items():
             self._check_model(model, given, commands, boards)
@@ -238,6 +258,16 @@ class _SuiteReader:
                     raise BadInput(what, fix=english("give one of them another name"))
                 seen.add(unit.label)
                 yield unit
+
+    def _check_boards(self, models: Mapping[str, Any], boards: Mapping[str, Any]) -> None:
+        from roundoff.suite.board import BoardRunner
+
+        for board, template in boards.items():
+            _known(f"{self._file}: boards.{board}", template, _BOARD_OPTIONS)
+            BoardRunner(board, template, unique="")
+        if boards and not any(isinstance(each, dict) and "deployed" in each for each in models.values()):
+            what = english("{file} has boards, and no model that runs there.", file=self._file)
+            raise BadInput(what, fix=english("write {needed} = FILE for the model", needed="deployed"))
 
     def _check_model(self, name: str, given: Any, commands: Mapping[str, Any], boards: Mapping[str, Any]) -> None:
         kinds = {str(each.get("name", key)).replace("-", "_") for key, each in commands.items()}
@@ -262,7 +292,6 @@ class _SuiteReader:
         if "deployed" in given:
             for board, template in boards.items():
                 if any(fnmatchcase(board, each) for each in self._names("boards", given.get("boards", ["*"]))):
-                    _known(f"{self._file}: boards.{board}", template, _BOARD_OPTIONS)
                     yield self._unit(model, given, BOARD, board, {**template}, label=BOARD, by=board)
 
     def _of_command(

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from roundoff.pages import Block, Chart, Facts, Headline, Page, Series, TableBlo
 from roundoff.suite.judging import GatedUnit
 from roundoff.suite.matrix import EVALUATE
 from roundoff.suite.runner import SuiteEstimate
-from roundoff.suite.store import SuiteRun
+from roundoff.suite.store import STAMP, SuiteRun
 
 _MOST_ROWS, _MOST_TRENDS, _WORST = 40, 6, 5
 _SHOWN_PROBLEMS = 8
@@ -70,7 +71,8 @@ _COLUMNS: tuple[pages.ColumnOf[SuiteRow], ...] = (
     pages.column("command", "suite.command"),
     pages.column("verdict", "suite.verdict"),
     pages.column("output_db", "suite.output_db", "decibels", higher_is_better=True),
-    pages.column("accuracy", "suite.accuracy", "share", higher_is_better=True),
+    # A terminal that is not wide has it in the words of an evaluation.
+    pages.column("accuracy", "suite.accuracy", "share", higher_is_better=True, on="terminal html csv", wide=True),
     pages.column("state", "suite.state", on="terminal html csv", wide=True),
     pages.column("seconds", "suite.seconds", "seconds", on="html csv"),
     pages.column("why", "suite.why", on="html csv"),
@@ -142,7 +144,12 @@ def gate_page(name: str, units: Sequence[GatedUnit], *, baseline: str = "", link
         headline = Headline("good", bilingual("suite.gate_passed", **counts), word=bilingual("suite.word_pass"))
     compared = sum(each.compared for each in units)
     facts = (
-        [(bilingual("suite.baseline"), bilingual("suite.baseline_text", when=baseline, compared=compared))]
+        [
+            (
+                bilingual("suite.baseline"),
+                bilingual("suite.baseline_text", when=shown_time(baseline), compared=compared),
+            )
+        ]
         if baseline
         else []
     )
@@ -200,36 +207,63 @@ class TrendRow:
     accuracy: float | None
 
 
+# The terminal has no charts, and the table below them is long.
+_TREND_COLUMNS: tuple[pages.ColumnOf[TrendRow], ...] = (
+    pages.column("place", "suite.place", "count", on="html"),
+    pages.column("when", "suite.when", on="html"),
+    pages.column("label", "suite.unit", on="html"),
+    pages.column("output_db", "suite.output_db", "decibels", on="html"),
+    pages.column("accuracy", "suite.accuracy", "share", on="html"),
+)
+
+
 def _trends(runs: Sequence[SuiteRun]) -> Iterator[Block]:
     """Units that changed most over the runs, the oldest on the left."""
-    rows: list[TrendRow] = []
-    for place, run in enumerate(runs, 1):
-        for unit in run.units:
-            figures: Any = unit.get("figures") or {}
-            numbers = [figures.get(key) for key in ("output_db", "accuracy")]
-            known = [float(each) if isinstance(each, int | float) else None for each in numbers]
-            if known != [None, None]:
-                rows.append(TrendRow(place, run.when[:15], str(unit.get("label")), *known))
-    values: dict[str, list[float]] = {}
-    for row in rows:
-        if row.output_db is not None:
-            values.setdefault(row.label, []).append(row.output_db)
-    moved = sorted(values, key=lambda label: min(values[label]) - max(values[label]))
-    drawn = [label for label in moved if len(values[label]) > 1][:_MOST_TRENDS]
-    if not drawn:
-        return
-    columns: tuple[pages.ColumnOf[TrendRow], ...] = (
-        pages.column("place", "suite.place", "count"),
-        pages.column("when", "suite.when"),
-        pages.column("label", "suite.unit"),
-        pages.column("output_db", "suite.output_db", "decibels"),
-        pages.column("accuracy", "suite.accuracy", "share"),
-    )
-    series = tuple(Series(("output_db",), plain(label), only=("label", label)) for label in drawn)
-    axes = (bilingual("suite.place"), bilingual("suite.output_db"))
-    yield Chart("suite-trend", bilingual("suite.trend"), "suite-trend", "place", series, *axes)
-    shown = [row for row in rows if row.label in drawn]
-    yield pages.table("suite-trend", "suite.trend_table", columns, shown, folded=True)
+    rows = [row for place, run in enumerate(runs, 1) for row in _trend_rows(place, run)]
+    every: set[str] = set()
+    for key in ("output_db", "accuracy"):
+        values: dict[str, list[float]] = {}
+        for row in rows:
+            if (value := getattr(row, key)) is not None:
+                values.setdefault(row.label, []).append(value)
+        moved = sorted(values, key=lambda label: min(values[label]) - max(values[label]))
+        drawn = [label for label in moved if len(values[label]) > 1][:_MOST_TRENDS]
+        if drawn:
+            series = tuple(Series((key,), plain(label), only=("label", label)) for label in drawn)
+            axes = (bilingual("suite.place"), bilingual(f"suite.{key}"))
+            caption = bilingual(f"suite.trend_{key}")
+            yield Chart(f"suite-trend-{key}", caption, "suite-trend", "place", series, *axes)
+            every |= {*drawn}
+    if every:
+        shown = [row for row in rows if row.label in every]
+        yield pages.table("suite-trend", "suite.trend_table", _TREND_COLUMNS, shown, folded=True)
+
+
+def _trend_rows(place: int, run: SuiteRun) -> Iterator[TrendRow]:
+    """What units came to in a run; ranges of one evaluation are one, each by its samples."""
+    parts: dict[str, list[Any]] = {}
+    for unit in run.units:
+        parts.setdefault(str(unit.get("label")).partition("[")[0], []).append(unit.get("figures") or {})
+    for label, figures in parts.items():
+        known = [_mean(figures, key) for key in ("output_db", "accuracy")]
+        if known != [None, None]:
+            yield TrendRow(place, shown_time(run.when), label, *known)
+
+
+def _mean(figures: Sequence[Any], key: str) -> float | None:
+    """A number of all ranges together; None where one of them has none."""
+    found = [(each.get(key), each.get("samples") or 1) for each in figures]
+    if not all(isinstance(value, int | float) for value, _ in found):
+        return None
+    return float(sum(value * count for value, count in found) / sum(count for _, count in found))
+
+
+def shown_time(when: str) -> str:
+    """When a run was, as people write it; as it is where it is no time."""
+    try:
+        return f"{datetime.strptime(when, STAMP):%Y-%m-%d %H:%M:%S}"
+    except ValueError:
+        return when
 
 
 def message_text(said: Remark) -> str:

@@ -26,7 +26,8 @@ from roundoff.messages.message import english
 _UNITS, _FAILURES, _SUITES = "units", "failures", "suites"
 _HASH_LENGTH = 64
 _HANDS = 16
-_STAMP = "%Y%m%dT%H%M%S.%fZ"
+STAMP = "%Y%m%dT%H%M%S.%fZ"
+"""How the time of a run is written, in UTC."""
 
 
 T = TypeVar("T")
@@ -84,7 +85,7 @@ class FolderObjects:
     def create(self, name: str, content: bytes) -> bool:
         """Put it; whole or not at all, and only one of many who try at the same time."""
         path = self._place(name)
-        with writing(path, option="store"), staged_file(path) as staged:
+        with writing(path, option="--store"), staged_file(path) as staged:
             staged.write_bytes(content)
             try:
                 os.link(staged, path)
@@ -99,14 +100,14 @@ class FolderObjects:
     def replace(self, name: str, content: bytes) -> None:
         """Put it."""
         path = self._place(name)
-        with writing(path, option="store"), staged_file(path) as staged:
+        with writing(path, option="--store"), staged_file(path) as staged:
             staged.write_bytes(content)
             staged.replace(path)
 
     def _place(self, name: str) -> Path:
         path = self.folder / name
         if path.parent not in self._made:
-            with writing(path, option="store"):
+            with writing(path, option="--store"):
                 path.parent.mkdir(parents=True, exist_ok=True)
             self._made.add(path.parent)
         return path
@@ -243,13 +244,24 @@ class UnitStore:
 
     Args:
         url: A folder, or a URL.
+
+    Attributes:
+        folder: The folder; None for a URL.
+
+    Raises:
+        MissingExtra: A package for such a URL is not installed.
+        BadInput: It is a file, or a URL that cannot be opened.
     """
 
     def __init__(self, url: str) -> None:
         self.url = url
         scheme, separator, rest = url.partition("://")
         local = not separator or scheme in ("file", "local")
-        self._objects: Objects = FolderObjects(Path(rest if separator else url)) if local else RemoteObjects(url)
+        self.folder = Path(rest if separator else url) if local else None
+        if self.folder is not None and self.folder.exists() and not self.folder.is_dir():
+            what = english("The store {url} is a file, not a folder.", url=url)
+            raise BadInput(what, fix=english("choose another folder with --store"))
+        self._objects: Objects = RemoteObjects(url) if self.folder is None else FolderObjects(self.folder)
         # Whoever waits for a network may wait for several answers at a time.
         self._hands = 1 if local else _HANDS
 
@@ -260,6 +272,18 @@ class UnitStore:
             return
         with ThreadPoolExecutor(self._hands) as hands:
             yield from hands.map(function, items)
+
+    def begin(self) -> None:
+        """Make its folder: what cannot be written is better known before the work than after it.
+
+        Raises:
+            BadInput: It cannot be made.
+        """
+        if self.folder is not None:
+            with writing(self.folder, option="--store"):
+                self.folder.mkdir(parents=True, exist_ok=True)
+                with staged_file(self.folder / "units"):
+                    pass
 
     # Units.
 
@@ -309,10 +333,10 @@ class UnitStore:
 
     def add_run(self, suite: str, units: Sequence[Mapping[str, Any]], *, whole: bool = True) -> str:
         """Remember a run, of the whole suite or of a share; gives when it was."""
-        when = datetime.now(UTC).strftime(_STAMP)
+        when = datetime.now(UTC).strftime(STAMP)
         content = sealed({"suite": suite, "units": list(units), "whole": whole})
         while not self._objects.create(_run(suite, when), content):
-            when = datetime.now(UTC).strftime(_STAMP)
+            when = datetime.now(UTC).strftime(STAMP)
         return when
 
     def runs(self, suite: str | None = None) -> list[SuiteRun]:
@@ -423,6 +447,6 @@ def _run(suite: str, when: str) -> str:
 def seconds_of(when: str) -> float:
     """When a run was, in seconds; the beginning of time where that cannot be read."""
     try:
-        return datetime.strptime(when, _STAMP).replace(tzinfo=UTC).timestamp()
+        return datetime.strptime(when, STAMP).replace(tzinfo=UTC).timestamp()
     except ValueError:
         return 0.0

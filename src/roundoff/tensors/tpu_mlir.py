@@ -188,6 +188,10 @@ def _without_type(name: str) -> str:
 
 def _cast_from(name: str, names: set[str]) -> str:
     """The tensor that a cast reads, whose name stands in front of that of its reader; empty where it is none."""
+    if "_to_" in name:
+        # Codes brought to the scale of what joins them: called after both.
+        ends = (name[:at] for at in range(len(name)) if name.startswith("_to_", at))
+        return next((end for end in ends if end in names and name[len(end) + 4 :] in names), "")
     bare = _without_type(name)
     if bare == name:
         return ""

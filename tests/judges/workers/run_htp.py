@@ -66,8 +66,8 @@ def quantized(job: dict[str, Any], out: Path) -> Path:
     if qnn_preprocess_model(model, ready):
         model = str(ready)
     path = out / f"{Path(job['model']).stem}.qdq.onnx"
-    kinds = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8, "per_channel": True}
-    quantize(model, path, get_qnn_qdq_config(model, Rows(job["calibration"]), **kinds))
+    kinds: dict[str, Any] = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+    quantize(model, path, get_qnn_qdq_config(model, Rows(job["calibration"]), per_channel=True, **kinds))
     return path
 
 

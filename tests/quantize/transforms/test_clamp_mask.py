@@ -60,6 +60,7 @@ FORMS = {
     "flattened": Form("flattened"),
     "lowered": Form("lowered", value=-1e9),
     "logarithm": Form("logarithm"),
+    "spelled softmax": Form("where", softmax="spelled"),
 }
 
 

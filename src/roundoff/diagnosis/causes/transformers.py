@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 from roundoff.core.plan import Step
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import Quantizer, dequantize
 from roundoff.diagnosis.evidence import Observed
 from roundoff.diagnosis.ideal import called, range_or_bits_suffice, tried
 from roundoff.diagnosis.interventions import WIDE_BITS, reach, with_bits, with_range
@@ -74,7 +74,7 @@ def _masked_scores(case: Case) -> MaskedScores | None:
         if each.kind != "bias" and each.params.scale.size == 1 and each.tensor in needs.ranges
     ]
     wide = [each for each in single if reach(each)[0] <= MASK_LEVEL]
-    lost = [each for each in single if needs.missing(each.tensor, *reach(each))]
+    lost = [each for each in single if needs.missing(each.tensor, *_held(each))]
     found = [*wide, *(each for each in lost if each not in wide)]
     if not found:
         return None
@@ -95,8 +95,16 @@ def _masked_scores(case: Case) -> MaskedScores | None:
 
 def _depth(quantizer: Quantizer, mask: ScoreOperand | None) -> float:
     """How far down its codes take scores."""
-    low, high = reach(quantizer)
+    low, high = _held(quantizer)
     return -high if mask is not None and mask.subtracted else low
+
+
+def _held(quantizer: Quantizer) -> tuple[float, float]:
+    """Smallest and largest value that it gives: of a constant whose codes are stored, those that these give."""
+    if quantizer.codes is None:
+        return reach(quantizer)
+    values = dequantize(quantizer.codes, quantizer.params, quantizer.spec.axis)
+    return float(values.min(initial=0.0)), float(values.max(initial=0.0))
 
 
 @cause("attention-mask", of="quantization", order=5)

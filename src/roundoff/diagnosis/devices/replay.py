@@ -39,7 +39,7 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
-from roundoff.tensors.ranges import ranges_of_steps
+from roundoff.tensors.ranges import on_grid, ranges_of_steps
 from roundoff.tensors.stored import ToolScale, scales_of
 
 # Values from which the grid of a tensor is told.
@@ -221,7 +221,7 @@ class DeviceReplay:
         """A tensor next to what it should be."""
         given = self.view(sample) if view is None else view
         found = self.readout.read(tensor, sample)
-        exact = self.golden.compute(tensor, given)
+        exact = (self._uncast if tensor in self._cast else self.golden).compute(tensor, given)
         if found.shape != exact.shape:
             what = english(
                 "{tensor} has the shape {shape} on the device and {shape2} in the model.",
@@ -233,6 +233,23 @@ class DeviceReplay:
         if not self.is_guessed(tensor):
             return Pair(found, exact, self._expect_coded(tensor, exact, given))
         return self._uncoded(tensor, exact, found, given)
+
+    @cached_property
+    def _cast(self) -> frozenset[str]:
+        """Tensors that a tool wrote in float, which only those who read them get as codes."""
+        coded = self.golden.coded if self.scaled else {}
+        return frozenset(
+            name
+            for name in self.tensors
+            if name in coded
+            and name not in self.scales
+            and not on_grid(self._some_values(name), float(coded[name].params.scale))
+        )
+
+    @cached_property
+    def _uncast(self) -> Golden:
+        """The reference without the codes of these: what it computes, as it was written."""
+        return self.golden.with_quantizers([each for each in self.quantizers if each.tensor not in self._cast])
 
     def is_guessed(self, tensor: str) -> bool:
         """Whether it is a guess what may differ in a tensor: nobody says how it is coded, or computed."""

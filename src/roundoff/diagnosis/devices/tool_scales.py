@@ -116,18 +116,26 @@ def activation_quantizers(readout: Readout, model: Model) -> list[Quantizer]:
 
 def _activations(model: Model, coded: "Mapping[str, _Coded]") -> list[Quantizer]:
     leaving = set(outputs(model))
-    return [
-        Quantizer(f"tool:{name}", name, "activation", *codes_of(each.scale), each.readers, output=name in leaving)
-        for name, each in coded.items()
-    ]
+    found = []
+    for name, each in coded.items():
+        own = f"tool:{name}"
+        found.append(
+            Quantizer(own, name, "activation", *codes_of(each.scale), each.readers, output=name in leaving)
+        )
+        found += [
+            Quantizer(f"{own}@{readers[0].node}", name, "activation", *codes_of(scale), readers, after=own)
+            for scale, readers in each.again
+        ]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Coded:
-    """How a tensor is coded, and who reads the codes."""
+    """How a tensor is coded, and who reads the codes; and how they are coded again, for whom."""
 
     scale: ToolScale
     readers: tuple[Consumer, ...]
+    again: tuple[tuple[ToolScale, tuple[Consumer, ...]], ...] = ()
 
 
 def _coded(readout: Readout, model: Model, fed: Collection[str]) -> Iterator[tuple[str, _Coded]]:
@@ -147,13 +155,26 @@ def _coded(readout: Readout, model: Model, fed: Collection[str]) -> Iterator[tup
         places = range(len(readout.samples))
         # What is fed is written as it was given, and coded all the same.
         if own is not None and (name in fed or all(on_grid(readout.read(name, at), own.scale) for at in places)):
-            yield name, _Coded(own, tuple(readers[name]))
+            joined = [each for each, original in casts.items() if original == pair.candidate and each in scales]
+            again = [(scales[each], _joining(each, readers[name], ahead)) for each in joined]
+            taken = {reader for _, some in again for reader in some}
+            rest = tuple(reader for reader in readers[name] if reader not in taken)
+            yield name, _Coded(own, rest, tuple(each for each in again if each[1]))
             continue
         copies = [each for each, original in casts.items() if original == pair.candidate]
         if own is None and (cast := next((each for each in copies if each in scales), None)) is not None:
             others = [each for each in copies if each not in scales]
             reading = [(each, ahead(each.node)) for each in readers[name]]
             yield name, _Coded(scales[cast], _readers_of(cast, others, reading, pair.candidate))
+
+
+def _joining(
+    copy: str, readers: Sequence[Consumer], ahead: Callable[[str], Collection[str]]
+) -> tuple[Consumer, ...]:
+    """Who reads a tensor in codes of another scale, which are called after that: ``name_to_joined_Concat``."""
+    _, between, joined = copy.rpartition("_to_")
+    named = (reader for reader in readers if any(joined.startswith(name) for name in ahead(reader.node)))
+    return tuple(named) if between else ()
 
 
 def _readers_of(

@@ -1,7 +1,5 @@
 """Everything calibration observed of a model: enough to find the scales of any plan without running it again."""
 
-import contextlib
-import ctypes
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ from roundoff.quantize.calibration.observer import (
     merge_observations,
 )
 from roundoff.run.capture import LiveSource, Samples, each_sample
-from roundoff.run.session import available_threads
+from roundoff.run.session import available_threads, give_back_memory
 
 
 def observed_range(
@@ -494,7 +492,7 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
                 lost = ~np.isfinite(source.read(followers[name].source, sample)).reshape(-1)
                 observers[name].add(source.read(name, sample).reshape(-1)[lost])
         if sample == source.samples[0]:
-            _give_back_memory()
+            give_back_memory()
     # The model is not needed any more, and what is known takes memory too.
     del source
     return Calibration(_observations(observers, followers, names), len(samples.names), detail)
@@ -522,12 +520,6 @@ def _running_threads(total: int | None, detail: Detail) -> int:
     """Threads for the model: counting keeps one busy next to it, looking for the range does not."""
     cores = total or available_threads()
     return max(1, cores - (detail == "histogram"))
-
-
-def _give_back_memory() -> None:
-    """Return to the system what opening the model took and no longer needs: several times the size of its file."""
-    with contextlib.suppress(OSError, TypeError, AttributeError):  # not every C library has it
-        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _observe(observer: Observer, source: LiveSource, name: str, sample: str) -> None:

@@ -285,7 +285,9 @@ class Coded(Result):
     def codes_for(self, params: QuantParams, spec: QuantSpec, arithmetic: Arithmetic) -> Array:
         """The same codes where scale and zero point stay, else requantized ones."""
         if not self.shares_scale(params, spec):
-            return self.wide().codes_for(params, spec, arithmetic)
+            # Codes that only change their scale are multiplied as narrowly as any of a narrow machine.
+            wide = self.wide().narrow() if arithmetic.narrow else self.wide()
+            return wide.codes_for(params, spec, arithmetic)
         if self.spec.code_min >= spec.code_min and self.spec.code_max <= spec.code_max:
             return self.codes.astype(code_dtype(spec), copy=False)
         # In a type that holds all limits: numpy 2.0 refuses those that the type of the codes does not hold.

@@ -36,7 +36,7 @@ _MOST_TENSORS = 40
 # Tensors whose poorest channels a terminal lists, and how many of each.
 _MOST_DETAILED, _POOREST = 3, 5
 # Of more tensors at risk a terminal speaks of the worst.
-_MOST_ADVISED = 6
+_MOST_ADVISED = 3
 _TERMINAL: tuple[pages.Place, ...] = ("terminal",)
 _CHANNEL_COLUMNS: list[pages.ColumnOf[ChannelBox]] = [
     pages.column("channel", "channels.channel", "count", on="html"),
@@ -99,9 +99,9 @@ def _channels_headline(report: ChannelReport) -> str:
 
 
 def _remarks(report: ChannelReport) -> Iterator[pages.Paragraph]:
-    """Below a table in a terminal, which has no room for advice: tensors at risk, else the only one."""
+    """Below a table in a terminal, which has no room for advice: tensors at risk, of few all."""
     worst = sorted(_at_risk(report), key=_shortage, reverse=True)
-    for each in (report.spreads if len(report.spreads) == 1 else worst)[:_MOST_ADVISED]:
+    for each in (report.spreads if len(report.spreads) <= _MOST_DETAILED else worst)[:_MOST_ADVISED]:
         yield pages.Paragraph(
             bilingual("channels.named", name=each.name, text=phrase_of(each.advice)), on=_TERMINAL
         )

@@ -1,0 +1,1 @@
+"""Beside other tools: the same models and data, in one run."""
