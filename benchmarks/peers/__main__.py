@@ -265,7 +265,8 @@ def heading(bench: Bench, command: Sequence[str]) -> str:
     absent = f" Not installed, and left out: {', '.join(sorted(bench.missing))}." if bench.missing else ""
     return f"""# Beside other tools
 
-Written by `{" ".join(command)}`: roundoff {version("roundoff")}, {others}. Every job runs in a process of its own,
+Written by `{" ".join(command)}`: roundoff {version("roundoff")}, {others}.
+Every job runs in a process of its own,
 imports not counted, on the same files in one run.{absent} CPU seconds are those of all cores; memory is what the
 process grew by. With a calibration roundoff judges the outputs, too, which the others do not do; on small
 networks that takes longer than all the rest. Weights have a scale for each output channel.
