@@ -79,7 +79,7 @@ def by_scales(model: Path, values: Array, dumps: Path, tally: Tally) -> None:
         made = replay.golden.compute_all(ends, replay.feed(0))
         for name in ends:
             step = float(replay.golden.coded[name].params.scale)
-            tally.add("(outputs, end to end)", (replay.readout.read(name, 0) - made[name]) / step)
+            tally.add(f"(outputs, {model.stem})", (replay.readout.read(name, 0) - made[name]) / step)
 
 
 def of_litert(path: Path, dump: Path, tally: Tally) -> None:
@@ -106,9 +106,7 @@ def of_litert(path: Path, dump: Path, tally: Tally) -> None:
     feed = {value.name: known[value.name][1] for value in graph.input}
     made_all = runner.run(feed, [value.name for value in graph.output]).values
     for value, place in zip(graph.output, lite.outputs, strict=True):
-        tally.add(
-            "(outputs, end to end)", (made_all[value.name] - _real(lite, place, values)) / _step(lite, place)
-        )
+        tally.add("(outputs)", (made_all[value.name] - _real(lite, place, values)) / _step(lite, place))
 
 
 def _real(lite: LiteModel, place: int, values: Array) -> Array:
@@ -147,16 +145,19 @@ def measure() -> dict[str, Tally]:
 _HEAD = """# How exact
 
 Share of values whose codes are equal to those of a vendor's simulator. Scales are the tool's own; each tensor is
-computed from the tool's tensors in front of it, and the outputs from the inputs alone (last row of each table).
+computed from the tool's tensors in front of it, and the outputs from the inputs alone (last rows of each table).
 Written by `python -m benchmarks exact` from files of these tools that are not part of this repository.
 
-- **RKNN-Toolkit2**: weights asymmetric per channel, activations by the ranges of the `.quantization.cfg`. What the
-  tool adds before it rounds, or reads in front of a fused activation, has no codes and is not counted. A
-  difference of one step comes of sums in another order of float32.
-- **TPU-MLIR**: the chip rounds each operand of a sum with an 8-bit multiplier, and means with one; here they are
-  rounded once. Inputs are rounded with halves away from zero there. These steps add up on the way to the outputs.
-- **LiteRT**: the exact-integer simulator with the target `litert`. Linear resizing is computed in float here.
-- **HTP emulator**: its rounding is not known; it is not predicted here.
+Each departure has its reason:
+
+- **RKNN-Toolkit2** (target `rknn`): what the tool adds before it rounds, or reads in front of a fused activation,
+  has no codes and is not counted. In other networks single codes may differ by one where sums in another order of
+  float32 decide a half; what lies behind then differs by a few.
+- **TPU-MLIR** (target `sophgo-bm1684x`): LayerNormalization, Softmax and means behind them are computed in
+  float16, and their casts to codes round in float16, too. Products behind such casts, and the outputs of networks
+  with them, differ for that. Networks in integers alone are equal to the last code.
+- **LiteRT** (target `litert`): the exact-integer simulator. Linear resizing is computed in float here.
+- **HTP emulator** (target `qualcomm-htp`): its rounding is not known; it is not predicted here.
 """
 
 

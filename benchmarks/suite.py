@@ -1,7 +1,7 @@
 """Suites under fire: kills, races, a store on S3, a scheduler that goes away; what they cost and gain.
 
 ``python -m benchmarks suite`` runs all of them, ``python -m benchmarks.suite NAME ...`` some: overhead, speed,
-kills, race, s3, scheduler. Servers
+kills, race, s3, scheduler, scale. Servers
 listen on the loopback address alone; those that need a package which is not installed say so and are left out.
 """
 
@@ -21,13 +21,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from roundoff import demo
+from roundoff.suite.content import ContentHashes
 from roundoff.suite.matrix import SuiteUnit, load_suite
 from roundoff.suite.runner import RunLimits, run_units
 from roundoff.suite.store import UnitStore
+from roundoff.suite.unit import compute
 
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
 TINY, MOST_MS = 10_000, 3.0
@@ -336,8 +339,93 @@ def scheduler() -> bool:  # noqa: PLR0915 - a story of two schedulers
     return not alive and same and done == len(units) and begun - len(units) <= 2
 
 
+# A zoo to reckon with: models on chips, each with an evaluation of so many samples in ranges of so many.
+ZOO_MODELS, ZOO_CHIPS, ZOO_WORKERS, ZOO_SAMPLES, ZOO_RANGE = 1_000, 4, 100, 50_000, 5_000
+# Of a model, which a worker gets over its network; what that brings, of 1 Gbit/s; how often S3 is asked whether a
+# unit is done, how long it takes to answer, and how many questions are asked at a time.
+MODEL_BYTES, NETWORK_BYTES_S, ANSWERS, ANSWER_S, HANDS = 100e6, 110e6, 2, 0.05, 16
+_SCALED = """
+targets = ["generic-int8"]
+[options]
+samples = 16
+[models.net]
+model = "net.onnx"
+data = "images.npy"
+[commands.layers]
+[commands.diagnose]
+[commands.evaluate]
+samples = 64
+"""
+
+
+def _unit_costs(folder: Path) -> dict[str, float]:
+    """CPU seconds of a unit of each command, of a sample of an evaluation, and of a byte that is hashed."""
+    import numpy as np
+
+    from benchmarks.models import save_mobilenet_v2
+
+    save_mobilenet_v2(folder / "net.onnx", 224)
+    rng = np.random.default_rng(0)
+    images = rng.normal(size=(64, 3, 7, 7)).repeat(32, 2).repeat(32, 3) + rng.normal(size=(64, 3, 224, 224)) / 4
+    np.save(folder / "images.npy", images.astype(np.float32))
+    (folder / "suite.toml").write_text(_SCALED, encoding="utf-8")
+    found = {}
+    for unit in load_suite(folder / "suite.toml").units:
+        began = time.process_time()
+        compute(unit)
+        found[unit.command] = time.process_time() - began
+    ranged = replace(unit, span=(0, 32))  # quantized already: what is left are its samples
+    began = time.process_time()
+    compute(ranged)
+    found["sample"] = (time.process_time() - began) / 32
+    found["opening"] = found["evaluate"] - 64 * found["sample"]
+    began = time.process_time()
+    ContentHashes().of(folder / "images.npy")
+    found["byte"] = (time.process_time() - began) / (folder / "images.npy").stat().st_size
+    units = _units(2_000)
+    began = time.process_time()
+    run_units(units, UnitStore(str(folder / "store")), RunLimits(workers=1), work=_mine().nothing)
+    found["unit"] = (time.process_time() - began) / len(units)  # of whoever hands them out
+    return found
+
+
+def scale() -> bool:
+    """What 1,000 models on 100 workers come to, by the costs of units that are measured here; the slowest part."""
+    with _folder() as folder:
+        cost = _unit_costs(folder)
+    cells, ranges = ZOO_MODELS * ZOO_CHIPS, -(-ZOO_SAMPLES // ZOO_RANGE)
+    units = cells * (2 + ranges)
+    spread = {
+        "layers": cells * cost["layers"],
+        "diagnose": cells * cost["diagnose"],
+        "evaluate": cells * (ranges * cost["opening"] + ZOO_SAMPLES * cost["sample"]),
+        # At worst every worker fetches every model.
+        "fetching": ZOO_MODELS * ZOO_WORKERS * MODEL_BYTES / NETWORK_BYTES_S,
+    }
+    alone = {
+        "handing out units": units * cost["unit"],
+        "hashing models": ZOO_MODELS * MODEL_BYTES * cost["byte"],
+        "asking S3 what is done": units * ANSWERS * ANSWER_S / HANDS,
+    }
+    print(
+        f"layers {cost['layers']:.1f} s, diagnose {cost['diagnose']:.1f} s, evaluate {cost['opening']:.1f} s and "
+        f"{cost['sample'] * 1e3:.1f} ms a sample, hashing {1e-6 / cost['byte']:.0f} MB/s, handing out "
+        f"{cost['unit'] * 1e3:.2f} ms a unit, all in CPU seconds; {units} units",
+        flush=True,
+    )
+    whole = {name: seconds / ZOO_WORKERS for name, seconds in spread.items()} | alone
+    for name, seconds in whole.items():
+        work = f"{spread[name] / 3600:.1f} h of work, " if name in spread else "in one place, "
+        print(f"| {name} | {work}{seconds / 60:.1f} min |", flush=True)
+    slowest = max(whole, key=lambda name: whole[name])
+    full = sum(spread[name] for name in ("layers", "diagnose", "evaluate")) / units / cost["unit"]
+    print(f"the slowest part: {slowest}; {full:.0f} workers would keep whoever hands out units busy", flush=True)
+    return True
+
+
 PROOFS: Mapping[str, Callable[[], bool]] = {
     "overhead": overhead, "speed": speed, "kills": kills, "race": race, "s3": s3, "scheduler": scheduler,
+    "scale": scale,
 }  # fmt: skip
 
 

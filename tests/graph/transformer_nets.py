@@ -298,7 +298,7 @@ class Builder:
     def probabilities(self, scores: str, words: str) -> str:
         if self.form.softmax == "fused":
             return self("Softmax", scores, axis=-1)
-        most = self("Max", self("ReduceMax", scores, axes=[-1]), LOWEST)
+        most = self("Max", self("ReduceMax", scores, axes=[-1]), -500.0)
         powers = self("Exp", self("Sub", scores, most))
         if self.form.softmax == "masked":
             powers = self("Mul", powers, self("Cast", self.over_keys(words), to=TensorProto.FLOAT))

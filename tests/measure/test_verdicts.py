@@ -14,6 +14,7 @@ from roundoff.measure.verdicts import (
     PairedChange,
     SampleSanity,
     beside_tensors,
+    guess_doubts,
     judge,
     label_doubts,
     may_say,
@@ -190,3 +191,28 @@ def test_one_number_for_all_samples_decides_by_itself() -> None:
 def test_few_rows_of_one_class_are_no_doubt_beside_tensors() -> None:
     few, many, flat = Doubt("one_class", 9, 9, "3"), Doubt("one_class", 10, 10, "3"), Doubt("flat")
     assert beside_tensors([few, many, flat]) == (many, flat)
+
+
+def test_labels_that_the_network_hardly_knows_are_doubted() -> None:
+    """As likely as not they are those of other samples: by rate, and by chance where there are few."""
+    labels = np.arange(60) % 6
+
+    def kinds(right: int, some: np.ndarray = labels) -> list[str]:
+        return [each.kind for each in guess_doubts(np.arange(some.size) < right, some)]
+
+    assert kinds(54) == []
+    assert kinds(14) == ["guess"]
+    # 6 of 20 with six classes: named at random, as many or more are right in one case of ten.
+    assert kinds(6, labels[:20]) == ["guess"]
+    assert sum(math.comb(20, k) * 0.2**k * 0.8 ** (20 - k) for k in range(6, 21)) > 0.05
+    assert kinds(10, labels[:20]) == []
+    assert kinds(5, np.zeros(8, int)) == []
+
+
+def test_samples_that_no_code_can_tell_apart_are_one() -> None:
+    first, noise = _noise(0), 1e-6 * _noise(1)
+    assert _sanity({"x": first}, {"x": first + noise}, {"x": first - noise}) == ["repeated"]
+    assert _sanity({"x": first}, {"x": first + 1e4 * noise}) == []
+    assert _sanity(*({"x": 0.5 + 1e-6 * _noise(seed)} for seed in range(3)))[0] == "constant"
+    # Temperatures around 290 K differ by little, and are no copies.
+    assert _sanity(*({"x": 290 + 0.7 * _noise(seed)} for seed in range(3))) == []

@@ -113,9 +113,7 @@ def test_networks_beside_each_other_give_the_same_one_after_the_other(
         return real(*args, **kwargs)
 
     monkeypatch.setattr(bench_module, "HEAVY_BYTES", 0 if heavy else 1 << 40)
-    monkeypatch.setattr(
-        Bench, "open", lambda *args, **kwargs: (opened.append(len(opened)), real(*args, **kwargs))[1]
-    )
+    monkeypatch.setattr(Bench, "open", counted)
     found = bench.beside([4, 0, 2], quantized.float_model, other)
     feed, first = next(found)
     np.testing.assert_array_equal(feed["image"], IMAGES[4])

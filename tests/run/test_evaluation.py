@@ -9,7 +9,7 @@ import pytest
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, ModelFailed
 from roundoff.measure.classes import class_predictions
-from roundoff.run.evaluators import EvaluationSamples, load_evaluator
+from roundoff.run.evaluators import EvaluationSamples, check_apart, load_evaluator
 from tests.models import loaded, residual
 from tests.run.samples import MemorySamples
 
@@ -156,3 +156,12 @@ def test_the_highest_score_wins() -> None:
     found = class_predictions(np.array([[0.1, 0.9, 0.2], [3, 1, 2]]))
     assert found is not None
     assert found.tolist() == [1, 0]
+
+
+def test_samples_that_were_used_are_no_test(tmp_path: Path) -> None:
+    model, rng = loaded(residual(), tmp_path), np.random.default_rng(2)
+    feeds = [{"image": rng.random((1, 3, 8, 8)).astype(np.float32)} for _ in range(24)]
+    used = MemorySamples(feeds[:16])
+    check_apart(model, used, MemorySamples(feeds[16:]))
+    with pytest.raises(BadInput, match="--test-data holds samples that were used"):
+        check_apart(model, used, MemorySamples(feeds[12:]))

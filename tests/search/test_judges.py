@@ -304,7 +304,8 @@ def test_an_evaluator_that_answers_differently_twice_is_doubted(tmp_path: Path, 
     code = "CALLS = []\ndef evaluate(run, samples):\n    CALLS.append(1)\n    return 0.5 + 0.1 * len(CALLS)"
     assert [each.kind for each in judged(tmp_path, code, model).doubts] == ["unrepeatable"]
     steady = "def evaluate(run, samples):\n    return 0.5"
-    assert judged(tmp_path, steady, model).doubts == ()
+    assert [each.kind for each in judged(tmp_path, steady, model).doubts] == ["blind"]
+    assert judged(tmp_path, steady.replace("return", "run(samples[0])\n    return"), model).doubts == ()
     # The vendors' form is asked twice, too.
     assert [each.kind for each in judged(tmp_path, code.replace("run, samples", "model"), model).doubts] == [
         "unrepeatable"

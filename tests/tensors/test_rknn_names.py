@@ -47,3 +47,20 @@ def test_outputs_alone_that_are_exchanged() -> None:
     assert swapped_names(ours, theirs, crossed) == [("boxes", "scores")]
     numbers = MappingSource(dict.fromkeys(("7", "9"), values["boxes"]), label="numbers").tensors
     assert swapped_names(numbers, numbers, {"7": "9", "9": "7"}) == []
+
+
+def test_operations_that_are_called_after_what_they_read_are_no_copies(tmp_path: Path) -> None:
+    """The tool's own analysis says what computes a layer; a part of a split convolution is of no tensor."""
+    values = np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2)
+    layers = {"c": "Conv", "c_sw": "PRelu", "c_tp": "Transpose", "c_conv": "Conv"}
+    (tmp_path / "simulator" / "npy").mkdir(parents=True)
+    for place, name in enumerate(layers):
+        np.save(tmp_path / "simulator" / "npy" / f"{name}.npy", values + place)
+    lines = [f"{name} {name}.npy" for name in ("layer_name file_name", *layers)][1:]
+    (tmp_path / "map_name_to_file.txt").write_text("\n".join(lines), encoding="utf-8")
+    rows = [f"[{kind}] {name}  1.00000 | 0.1  1.00000 | 0.1" for name, kind in layers.items()]
+    (tmp_path / "error_analysis.txt").write_text("\n".join(rows), encoding="utf-8")
+    found = {info.name: (info.copy_of, info.op_type) for info in open_source(tmp_path).tensors}
+    assert found["c_sw"] == ("", "PRelu")
+    assert found["c_tp"][0] == "c"
+    assert found["c_conv"] == ("c", "Conv")

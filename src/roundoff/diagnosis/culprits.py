@@ -465,7 +465,10 @@ def _group(case: Case, members: Sequence[Finding], accused: Sequence[Accused]) -
         # Each of these drowns in what all others lose, and so do all of them.
         beside = _alone(case, *(each.suspect for each in alike))
     found = replace(together(beside, members[0], alike), control=None)
-    remedy = None if found.remedy is None else replace(found.remedy, changes=changes)
+    remedy = found.remedy
+    if remedy is not None and {(each.kind, each.value) for each in changes} != {("bits", remedy.changes[0].value)}:
+        # Ranges are those of each place; the same bits everywhere are one change, of which a part may gain nothing.
+        remedy = replace(remedy, changes=changes)
     return replace(found, remedy=remedy, share=sum(each.share for each in members)), silent
 
 

@@ -175,9 +175,9 @@ def joined_units(model: Model, quantizers: Iterable[Quantizer | PlannedQuantizer
     """Group nodes into units.
 
     The result of one or several nodes stays inside a unit when it is not quantized, only one operation reads it,
-    that is no layer with a weight and reads no other values but constants, and what it computes is quantized or
-    again stays inside; and when the unit begins with an operation that reads quantized values and has no weight in
-    float.
+    that is no layer with a weight and reads no other values but constants (a sum with a layer's result: codes),
+    and what it computes is quantized or again stays inside; and when the unit begins with an operation that reads
+    quantized values and has no weight in float.
     """
     found = _Joining(model, tuple(quantizers))
     within = found.followers()
@@ -192,7 +192,7 @@ def joined_units(model: Model, quantizers: Iterable[Quantizer | PlannedQuantizer
         follower = within.get(block.name)
         if follower is not None and (unit != block.name or found.reads_integers(block)):
             unit_of[follower.name] = unit
-            inside.update(edge for _, edge in follower.read if edge is not None)
+            inside.update(edge for name, edge in follower.read if edge is not None and name in block.written)
     place = {node.name: at for at, node in enumerate(model.proto.graph.node)}
     ordered = {unit: tuple(sorted(names, key=place.__getitem__)) for unit, names in members.items()}
     return Units(ordered, unit_of, frozenset(inside))
@@ -279,18 +279,25 @@ class _Joining:
         return found
 
     def _only_reader(self, block: _Block) -> _Block | None:
-        """What alone reads the result of an operation, and nothing else but constants."""
+        """What alone reads the result of an operation, and nothing else but constants; a sum may read codes."""
         if len(block.written) != 1 or block.written[0] in self._outputs or block.written[0] in self._quantized:
             return None
         tensor = block.written[0]
         reader = self._readers[tensor][0]
         seen = Counter(name for name, _ in reader.read)
-        alone = all(each is reader for each in self._readers[tensor]) and set(seen) == {tensor}
+        alone = all(each is reader for each in self._readers[tensor])
+        alone = alone and (set(seen) == {tensor} or self._adds_codes(reader, block, tensor))
         # A single node that reads it twice, or inside a subgraph, needs it more than once.
         once = len(reader.nodes) > 1 or (seen[tensor] == 1 and reader.read[0][1] is not None)
         # A layer multiplies codes, or floats: what it reads is never inside.
         layer = any(True for _ in self._weights(reader))
         return reader if alone and once and not layer else None
+
+    def _adds_codes(self, reader: _Block, block: _Block, tensor: str) -> bool:
+        """Whether codes are added to what a layer computed, before that is rounded."""
+        others = [edge for name, edge in reader.read if name != tensor]
+        layer = block.nodes[0].op_type in LAYERS
+        return layer and [node.op_type for node in reader.nodes] == ["Add"] and self._edges.issuperset(others)
 
 
 _BIAS_AT = 2

@@ -441,11 +441,9 @@ def repeat_doubts(first: Array, second: Array, *, asked: bool = True) -> tuple[D
         second: What it said then.
         asked: Whether it ran the network at all.
     """
-    if not asked:
-        return (Doubt("blind"),)
     ours, theirs = float(np.mean(first)), float(np.mean(second))
     if abs(ours - theirs) <= _REPEATED * max(abs(ours), abs(theirs)):
-        return ()
+        return () if asked else (Doubt("blind"),)
     return (Doubt("unrepeatable", name=f"{ours:.6g}, {theirs:.6g}"),)
 
 

@@ -97,7 +97,17 @@ def plan_json(saved: SavedPlan) -> str:
 
     content = RootModel[SavedPlan](saved).model_dump(mode="json")
     # A set has another order in each process; the same plan is to be the same bytes.
-    content["arithmetic"]["tables"].sort()
+    arithmetic = content["arithmetic"]
+    for name in ("tables", "in_float", "narrow"):
+        arithmetic[name].sort()
+    # What few chips have is told of those alone.
+    few = {"in_float", "narrow", *(() if arithmetic["narrow"] else ("narrow_bits",))}
+    content["arithmetic"] = {
+        name: value for name, value in arithmetic.items() if name not in few or (value and name != "narrow_bits")
+    }
+    for each in content["plan"]["quantizers"]:
+        if each["range_limit"] is None:
+            del each["range_limit"]
     return json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

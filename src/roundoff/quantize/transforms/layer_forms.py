@@ -178,8 +178,10 @@ def split_global_pool(job: TransformJob) -> Transformed:
             part = np.full((channels, 1, *kernel), 1 / np.sqrt(height * width), np.float32)
             weight = graph.add_constant(part, f"{node.name}_2conv{place}_weight")
             form = {"group": channels, "kernel_shape": kernel, "strides": kernel, "pads": pads}
-            name = node.name if place else f"{node.name}_2conv0"
+            # What reads the input keeps its name: that is where the input's codes are read.
+            name = f"{node.name}_2conv1" if place else node.name
             graph.add_node("Conv", [read, weight], written, name=name, attributes=form)
+            graph.proto.graph.node[-1].name = name
     graph.proto.graph.value_info.extend(job.model.proto.graph.value_info)
     text = message("quantize.pool_split")
     taken = tuple(Participation(name, "layer", text) for name in found)

@@ -134,9 +134,11 @@ def main(model, dataset, platform, out, *samples):
     text = text.replace(EMPTY, LAYERS.rstrip(), 1)
     absent = []
     for tensor, (low, high) in RANGES.items():
-        changed = with_range(text, tensor, low, high)
-        text = text if changed is None else changed
-        absent += [tensor] * (changed is None)
+        before = text
+        # Inputs and outputs have their codes under another name, products too.
+        for name in (tensor, tensor + "_int8", tensor + "_mm"):
+            text = with_range(text, name, low, high) or text
+        absent += [tensor] * (text == before)
     config.write_text(text, encoding="utf-8")
     print(f"ranges of {{len(RANGES) - len(absent)}} tensors written, it has none for", absent or "no other")
     # The second step wants an object that has loaded nothing.
