@@ -12,6 +12,13 @@ SymmetricScale = Literal["max_code", "half_span", "larger_side", "one_sided"]
 Kind = Literal["activation", "weight", "bias"]
 SubjectKind = Literal["node", "weight", "activation", "bias", "group"]
 
+OUTPUT_LIMITS = {
+    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0.0, 1.0)),
+    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Softsign"), (-1.0, 1.0)),
+    "LogSoftmax": (-float("inf"), 0.0),
+}
+"""What no value of these operations goes beyond, whatever they are fed."""
+
 
 @dataclass(frozen=True, slots=True)
 class QuantSpec:

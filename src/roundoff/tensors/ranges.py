@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from roundoff.core.quantizers import OUTPUT_LIMITS
 from roundoff.core.tensors import Array
 from roundoff.tensors.stored import ToolScale
 
@@ -20,15 +21,8 @@ _ON_GRID, _MOSTLY = 0.02, 0.99
 _SAME_STEP = 1e-3
 _CODES = 255
 _ROOM = 1.1
-BOUNDED = {
-    "Sigmoid": 1.0,
-    "HardSigmoid": 1.0,
-    "Softmax": 1.0,
-    "LogSoftmax": math.inf,
-    "Tanh": 1.0,
-    "Softsign": 1.0,
-}
-"""What operations can give at most, whatever they gave in these samples."""
+BOUNDED = {kind: max(map(abs, ends)) for kind, ends in OUTPUT_LIMITS.items()}
+"""The largest magnitude that operations can give, whatever they gave in these samples."""
 
 
 def excess_range(scale: ToolScale, peak: float, values: Iterable[Array], bound: float = 0.0) -> float | None:

@@ -1,7 +1,7 @@
 """Culprits and victims on small graphs."""
 
 from roundoff.core.tensors import NodeInfo, Topology
-from roundoff.studies.compare.study import compared_outputs, roles
+from roundoff.studies.compare.coverage import compared_outputs, roles
 
 # x -> a -> b --> add -> y
 #  \-> c --------/

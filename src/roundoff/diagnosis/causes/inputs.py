@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from roundoff.core.quantizers import Quantizer
+from roundoff.core.quantizers import OUTPUT_LIMITS, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.evidence import observe, safe_range
 from roundoff.diagnosis.interventions import InterventionRunner, reach, times_wider, with_range
@@ -24,7 +24,6 @@ from roundoff.studies.check_calibration.preparation import (
     mismatch_by_statistics,
     mismatch_with_calibration,
 )
-from roundoff.tensors.ranges import BOUNDED
 
 # Preprocessing: the samples are not processed as those were that the model was calibrated on.
 
@@ -259,7 +258,7 @@ def roomy_ranges(case: Case) -> RoomyRanges | None:
     for each in _observed(case):
         seen = [facts.observed[name].range for name in each.tensors if name in facts.observed]
         low, high = min(low for low, _ in seen), max(high for _, high in seen)
-        if each.op_type not in BOUNDED and high > low:
+        if each.op_type not in OUTPUT_LIMITS and high > low:
             found[each] = times_wider(facts.quantizers[each.name], (low, high)), (low, high)
     times = statistics.median(width for width, _ in found.values()) if len(found) >= _MANY else 0.0
     if times < _HALF:

@@ -18,7 +18,7 @@ from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite, Pair
 from roundoff.diagnosis.loss import Loss, LossMeter, output_parts
 from roundoff.graph.interface import topology
 from roundoff.measure.metrics import ratio_db
-from roundoff.studies.compare.study import compared_outputs, why_unmatched
+from roundoff.studies.compare.coverage import compared_outputs, why_unmatched
 
 # Errors are sorted by how many tolerances they are, in powers of two from this exponent on.
 _LOWEST, _BINS = 0, 24

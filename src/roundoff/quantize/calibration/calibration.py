@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.progress import SILENT, Progress
-from roundoff.core.quantizers import QuantSpec
+from roundoff.core.quantizers import OUTPUT_LIMITS, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.load import Model
@@ -363,16 +363,9 @@ def find_derived(model: Model, tensors: Mapping[str, int | None]) -> dict[str, D
     return {name: follower for name, follower in known.items() if name in whole}
 
 
-# What no value of these operations goes beyond.
-_BOUNDED = {
-    **dict.fromkeys(("Sigmoid", "HardSigmoid", "Softmax"), (0.0, 1.0)),
-    **dict.fromkeys(("Tanh", "Erf", "Sin", "Cos", "Softsign"), (-1.0, 1.0)),
-}
-
-
 def value_limits(node: Any, weights: Weights) -> tuple[float, float]:
     """What no value that a node gives goes beyond, whatever it is fed."""
-    bounded = _BOUNDED.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
+    bounded = OUTPUT_LIMITS.get(node.op_type) if node.domain in STANDARD_DOMAINS else None
     return bounded or element_limits(node, weights) or (-math.inf, math.inf)
 
 
