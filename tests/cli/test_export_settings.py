@@ -1,6 +1,7 @@
 """The command ``roundoff export-settings``, and --dialect of others."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -53,7 +54,9 @@ def test_all_dialects_are_written_and_told(export: Run) -> None:
 
 def test_encodings_serve_as_a_quantized_model(export: Run, capsys: pytest.CaptureFixture[str]) -> None:
     assert export("q", "--dialect", "aimet", "-o", "s")[0] == 0
-    code = main(["layers", "s/digits_float_model.onnx", "--quantized", "s/digits.encodings", "--data", DATA])
+    code = main(
+        ["layers", "s/digits_float_model.onnx", "--quantized", "s/digits.encodings", "--data", DATA, "--json"]
+    )
     assert code == 0
     assert "s/digits.encodings" in capsys.readouterr().out
     assert main(["layers", "--quantized", "s/digits.encodings", "--data", DATA]) == 2
@@ -103,8 +106,9 @@ def test_a_repair_is_written_in_dialects(export: Run, capsys: pytest.CaptureFixt
     assert "--dialect has no effect without --fix." in capsys.readouterr().err
     assert main([*words, "--fix", "-o", "fixed", "--dialect", "onnxruntime,aimet"]) == 0
     # 460 other digits have 32.3 dB.
-    said = "REPAIRED: SQNR of 'logits' 4.1 -> 32.4 dB (33.4 expected); 31.5 to 33.3 on other samples"
-    assert said in capsys.readouterr().out
+    said = re.search(r"REPAIRED: SQNR of 'logits' 4\.1 -> at least ([\d.]+) dB", capsys.readouterr().out)
+    assert said is not None
+    assert 30 < float(said[1]) <= 32.3
     settings = json.loads(Path("fixed/float_onnxruntime.json").read_text())
     entry = settings["extra_options"]["TensorQuantOverrides"][CLIPPED][0]
     assert entry["scale"] * 255 == pytest.approx(6, rel=0.02)
@@ -202,7 +206,7 @@ def test_what_a_repair_cannot_say_is_printed(equalized: str) -> None:
     told = " ".join(equalized.split())
     assert "SETTINGS: for 8 tools; how to use them is in fixed/settings.json" in told
     assert "model net_float_model.onnx: give the tools this one" in told
-    assert "not expressible in roundoff, pulsar2, horizon, amct, rknn, nncf: the scales and zero points" in told
+    assert "not expressible in roundoff, pulsar2, horizon, amct, nncf: the scales and zero points" in told
     assert max(map(len, equalized.splitlines())) <= 80
     theirs = {name for node in load_model("net.onnx").proto.graph.node for name in (*node.input, *node.output)}
     record = json.loads(Path("fixed/settings.json").read_text())

@@ -149,17 +149,21 @@ def test_measures_are_told_with_their_unit() -> None:
 
 
 def test_steps_of_a_repair_are_told_in_a_line_each() -> None:
+    """What helped and what failed; what was no better stands in the report."""
     measure = Measure(verbatim("SQNR"), "dB", 1.0, 9.0)
+    broken = message("diagnosis.repair_failed", reason="KeyError")
     steps = (
         RepairStep(verbatim("widen it"), "free", 1, measure, kept=True),
         RepairStep(verbatim("16 bits"), "16 bit", 2, measure, kept=False, why=verbatim("no better")),
+        RepairStep(verbatim("smooth"), "free", 2, measure, kept=False, why=broken),
     )
     found = replace(diagnosis("culprits"), repair=Repair(steps, (measure,), used=24, held_out=8, gain=(7.0, 9.0)))
     lines = shown(found)
     assert lines[1].startswith("BETTER: SQNR 1.0 -> 9.0 dB")
     lines = lines[next(at for at, line in enumerate(lines) if line.startswith("  kept")) - 1 :]
     assert lines[1].split() == ["kept", "widen", "it", "[free]:", "SQNR", "1.0", "->", "9.0", "dB"]
-    assert lines[2].split() == ["refused", "16", "bits:", "no", "better"]
+    assert lines[2].split() == ["refused", "smooth:", "failed:", "KeyError"]
+    assert "no better" not in " ".join(lines)
 
 
 def test_all_findings_are_in_the_csv() -> None:
@@ -210,7 +214,7 @@ def test_a_screen_has_the_score_the_proof_with_its_controls_and_what_is_next() -
     assert lines[0] == "CULPRITS: Outlier channels share one scale, at conv; output SQNR -0.1 dB"
     assert lines[1] == "REPAIRED: top-1 accuracy 10.0 % -> 90.0 % (90.0 % in float), 10 held-out samples"
     assert [" ".join(line.split()) for line in lines[3:7]] == [
-        "top-1 accuracy 95 % SQNR of 'y'",
+        "top-1 accuracy 95 % output SQNR, n=2",
         "Float 90.0 % 60..98 %",
         "Quantized 10.0 % 2..40 % -0.1 dB",
         "Repaired 90.0 % 60..98 % 18.3 dB",

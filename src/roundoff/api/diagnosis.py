@@ -22,7 +22,6 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.search import judge_options
 from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
 from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
@@ -367,13 +366,18 @@ class _Work:
         tell: Callable[[str], None] | None,
     ) -> "Fixed | None":
         """Repair what was diagnosed, from what was read and run for it."""
-        from roundoff.diagnosis.repair import RepairSource
-        from roundoff.messages.message import shown
-        from roundoff.search.repair import RepairSearch, repair_diagnosis
+        from roundoff.diagnosis.repair import RepairSource, wants_repair
 
         if self.dumps is not None:
             what = english("--fix repairs quantized models; what is wrong on a device is not in the model.")
             raise BadInput(what, fix=english("leave --fix out; or leave --dumps out to repair the quantization"))
+        test = self._test(test_data, test_labels)
+        if not wants_repair(found):
+            return None
+        from roundoff.api.search import judge_options
+        from roundoff.messages.message import shown
+        from roundoff.search.repair import RepairSearch, repair_diagnosis
+
         subject = self.subject
         names = subject.samples.names
         labels = open_labels(self.labels, names, cut=subject.call.get("samples") is not None)
@@ -382,7 +386,7 @@ class _Work:
             subject.samples,
             subject.model,
             labels=labels,
-            test=self._test(test_data, test_labels),
+            test=test,
         )
         made = subject.quantization
         if made is not None:

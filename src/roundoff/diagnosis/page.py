@@ -11,9 +11,12 @@ from rich.cells import cell_len
 from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.core.tensors import Topology
-from roundoff.diagnosis.cards import diagnosis_cards
+from roundoff.diagnosis.cards import (
+    db_text,
+    diagnosis_cards,
+    score_table,
+)
 from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
-from roundoff.diagnosis.scores import db_text, score_table
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -680,7 +683,7 @@ def _doubt_lines(repair: Repair | None, *, scored: bool) -> Iterator[_Line]:
 
 
 def _step_lines(repair: Repair | None) -> Iterator[_Line]:
-    """What was kept, each with what it brought; where that is nothing, what was refused. A browser shows all."""
+    """What was kept, each with what it brought, and what failed; else what was refused. A browser shows all."""
     if repair is None:
         return
     kept = [each for each in repair.steps if each.kept]
@@ -689,7 +692,8 @@ def _step_lines(repair: Repair | None) -> Iterator[_Line]:
         cost = cost_name(step.cost) if step.added is None else shown(step.added)
         text = translate("diagnosis.priced", title=shown(step.title), cost=cost)
         yield "" if at else translate("diagnosis.kept"), _said(text, measure_text(step.measure))
-    for at, step in enumerate(() if kept else repair.steps):
+    failed = [each for each in repair.steps if each.why is not None and each.why.key == "diagnosis.repair_failed"]
+    for at, step in enumerate(failed if kept else repair.steps):
         title = shown(step.title)
         yield "" if at else translate("diagnosis.refused"), _said(title, shown(step.why)) if step.why else title
 

@@ -466,6 +466,11 @@ class RepairSource:
     test: tuple[Samples, TaskMetric | None] | None = None
 
 
+def wants_repair(found: Diagnosis) -> bool:
+    """Whether there is anything to carry out."""
+    return bool(found.accused) or wants_search(found)
+
+
 def wants_search(found: Diagnosis) -> bool:
     """Whether the remedy is a search: no single place is to blame, or none could be shown to be."""
     remedies = [each.remedy for each in found.accused if each.remedy is not None]

@@ -284,7 +284,12 @@ def _scale(spec: QuantSpec) -> str:
     if not spec.symmetric:
         return f"range/{spec.code_max - spec.code_min}"
     top = (1 << (spec.bits - 1)) - 1
-    half = {"max_code": f"{top}", "half_span": f"{top}.5", "larger_side": f"{top}|{top + 1}"}
+    half = {
+        "max_code": f"{top}",
+        "half_span": f"{top}.5",
+        "larger_side": f"{top}|{top + 1}",
+        "one_sided": f"{top}|{2 * top + 1}",
+    }
     return f"absmax/{half[spec.symmetric_scale]}"
 
 

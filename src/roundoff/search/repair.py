@@ -26,6 +26,7 @@ from roundoff.diagnosis.repair import (
     judge_repair,
     split_for_repair,
     untried,
+    wants_repair,
     wants_search,
 )
 from roundoff.diagnosis.repairable_model import corrected, like_target
@@ -85,7 +86,7 @@ def repair_diagnosis(
         search: How to search; for signal to noise by default.
     """
     search = search or RepairSearch()
-    if not found.accused and not wants_search(found):
+    if not wants_repair(found):
         return None
     try:
         model = source.quantized.float_model

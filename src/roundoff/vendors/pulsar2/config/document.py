@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
-from roundoff.core.files import is_there, reading
+from roundoff.core.files import reading
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import NOTHING, Message, english, joined, message, verbatim
 from roundoff.studies.check_io.result import Correction, Explanation, IoChange, IoCheck, StageCheck
@@ -114,7 +114,7 @@ def located(given: str, base: Path | None, *, what: str = english("The path")) -
     """A path of the configuration: from the current folder, else from that of the configuration."""
     here = Path(given)
     with reading(here, what=what):
-        return here if is_there(here) or base is None or not is_there(base / given) else base / given
+        return here if here.exists() or base is None or not (base / given).exists() else base / given
 
 
 _Message = TypeVar("_Message")
