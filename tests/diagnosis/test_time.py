@@ -3,21 +3,25 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from roundoff.core.progress import Deadline
 from roundoff.diagnosis.culprits import rank
+from roundoff.diagnosis.interventions import InterventionRunner
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
-from roundoff.graph.load import load_model
+from roundoff.graph.load import load_model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.graph.shapes import values
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.session import open_session
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.deep import CHIP, deep_inputs, save_deep
+from tests.models import conv_net
 
 
 class Clock:
@@ -108,3 +112,17 @@ def test_many_places_are_ranked_with_few_runs_and_the_worst_is_found(tmp_path: P
     costs = [found.costs[each.name] for each in found.places]
     assert costs == sorted(costs, reverse=True)
     assert rank(case, suspects, out_of_time=lambda: True) is None
+
+
+def test_a_small_budget_of_memory_keeps_fewer_samples() -> None:
+    """A tenth of the budget is for inputs and float outputs: here three samples and one."""
+    model = model_from_proto(conv_net(), path=Path("m.onnx"))
+    samples = ArraySamples({"image": np.random.default_rng(3).normal(size=(20, 3, 8, 8)).astype(np.float32)})
+    feed = samples.feed(0)
+    everything = values(model, {name: each.shape for name, each in feed.items()})
+    whole = InterventionRunner(model, samples, everything=everything)
+    assert len(whole.indices) == 20
+    exact, _ = next(whole.pairs(()))
+    one = sum(each.nbytes for each in (*feed.values(), *exact.values()))
+    some = InterventionRunner(model, samples, everything=everything, max_memory=10 * 3 * one)
+    assert len(some.indices) == 4

@@ -18,6 +18,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_over
+from roundoff.run.budget import memory_limit
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
 
@@ -29,8 +30,9 @@ _TIMED = 2
 _A_MOMENT = 1e-6
 _NOTHING = 1e-30
 _NARROWEST_FUSED = 8
-# Inputs and float outputs are kept for all experiments; samples beyond this are left out.
-_MOST_KEPT_BYTES = 1 << 28
+# Inputs and float outputs are kept for all experiments; samples beyond this, and beyond this share of the memory
+# that there is, are left out.
+_MOST_KEPT_BYTES, _KEPT_SHARE = 1 << 28, 0.1
 
 
 class InterventionRunner:
@@ -41,6 +43,7 @@ class InterventionRunner:
         samples: What it is fed.
         everything: All tensors of the model with their shapes.
         threads: Threads per node; all cores by default.
+        max_memory: Bytes the process may take.
         progress: Told of every experiment.
         deadline: When all has to be done; the less time there is, the fewer samples are used.
         most: Use so many samples at most.
@@ -63,12 +66,14 @@ class InterventionRunner:
         *,
         everything: Sequence[Value],
         threads: int | None = None,
+        max_memory: int | None = None,
         progress: Progress = SILENT,
         deadline: Deadline = NO_DEADLINE,
         most: int = MORE_SAMPLES,
     ) -> None:
         check_repeatable(model)
         self._most = most
+        self._room = min(_MOST_KEPT_BYTES, memory_limit(max_memory, share=_KEPT_SHARE))
         self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
         self.bench = Bench(model, samples, threads=threads, keep=True)
@@ -112,7 +117,7 @@ class InterventionRunner:
             kept += sum(getattr(each, "nbytes", 0) for each in (*self.bench.feed(index).values(), *found.values()))
             if len(self._exact) == _TIMED:
                 self._choose(self._affordable())
-            if kept > _MOST_KEPT_BYTES:
+            if kept > self._room:
                 self.indices = self.indices[: len(self._exact)]
 
     def _choose(self, most: int) -> None:

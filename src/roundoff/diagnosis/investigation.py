@@ -147,7 +147,7 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
         again = values(model)
         # Another network was asked about meanwhile: who alternates is known only when asked twice in a row.
-        return repeat_doubts(known, again, asked=any(asked)) or repeat_doubts(again, values(model))
+        return repeat_doubts(known, again) or repeat_doubts(again, values(model), asked=any(asked))
 
     name, higher = verbatim(evaluator.name), evaluator.higher_is_better
     return TaskMetric(name, higher, values, samples=len(samples.names), doubts=doubts, some=some)

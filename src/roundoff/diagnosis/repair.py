@@ -338,6 +338,7 @@ class RepairJudge:
                 samples,
                 everything=values(mine, shapes),
                 threads=self._settings.threads,
+                max_memory=self._settings.max_memory,
                 most=self._most_held if held_out else self._most,
             )
             self._runners[key] = mine, runner

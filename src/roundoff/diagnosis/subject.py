@@ -462,7 +462,14 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     inferred = values(model, {name: array.shape for name, array in feed.items()})
     everything = complete_values(model, inferred, feed, threads=threads)
     runner = InterventionRunner(
-        model, samples, everything=everything, threads=threads, progress=progress, deadline=deadline, most=most
+        model,
+        samples,
+        everything=everything,
+        threads=threads,
+        max_memory=max_memory,
+        progress=progress,
+        deadline=deadline,
+        most=most,
     )
     if not ranges_only:
         runner.focus(quantized.quantizers)

@@ -389,10 +389,16 @@ def _differences_against_target(
             short = [per[axis is None] for axis in (_axis(found), wanted.spec.axis)]
             how = english("{got} instead of {asked}", got=short[0], asked=short[1])
         yield place.finding("granularity", english("is {got}", got=got), asked, how)
-    if wanted.spec.symmetric and not found.spec.symmetric:
+    if wanted.spec.symmetric and not found.spec.symmetric and not _is_one_sided(wanted, found):
         yield place.finding(
             "symmetry", english("has a zero point of its own"), english("symmetric"), english("not symmetric")
         )
+
+
+def _is_one_sided(wanted: Quantizer, found: Quantizer) -> bool:
+    """Whether all codes are for what is not negative, as a symmetric quantizer of some chips has it."""
+    lowest = np.asarray(found.params.zero_point) == found.spec.code_min
+    return wanted.spec.symmetric_scale == "one_sided" and bool(lowest.all())
 
 
 def _axis(quantizer: Quantizer) -> Any:
