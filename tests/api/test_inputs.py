@@ -353,6 +353,11 @@ BAD: dict[str, tuple[Callable[[], object], str, str]] = {
         "calibration_option= 'percentile=x' is not of the form",
         "",
     ),
+    "no sizes": (
+        lambda: roundoff.check_io(preprocessed=[FIRST, FIRST], shape="2x12"),
+        "shape= is '2x12', which is no list of sizes",
+        "give sizes, as in (224, 224)",
+    ),
 }
 
 

@@ -293,7 +293,7 @@ class Call:
             format=self.get("data_format", "auto"),
             limit=_count("--samples", limit),
             raw_dtype=self.get("raw_dtype"),
-            raw_shape=None if shape is None else _sizes("--raw-shape", shape),
+            raw_shape=None if shape is None else sizes_in("--raw-shape", shape),
             image=ImageOptions(**image) if image else None,
         )
 
@@ -394,7 +394,12 @@ def _count(option: str, value: object) -> int | None:
     return value  # type: ignore[return-value]
 
 
-def _sizes(option: str, value: Any) -> tuple[int, ...]:
+def sizes_in(option: str, value: Any) -> tuple[int, ...]:
+    """Sizes of axes.
+
+    Raises:
+        BadInput: They are something else.
+    """
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(_is_whole, value)):
         raise BadInput(
             english("{option} is {value!r}, which is no list of sizes.", option=option, value=value),
@@ -406,7 +411,7 @@ def _sizes(option: str, value: Any) -> tuple[int, ...]:
 def _image_value(flag: str, value: Any) -> Any:
     """A value of an option on pictures, in the type that is kept."""
     if flag == "--image-size":
-        sizes = _sizes(flag, value)
+        sizes = sizes_in(flag, value)
         if len(sizes) != 2:
             raise BadInput(
                 english("{flag} is {value!r}.", flag=flag, value=value),

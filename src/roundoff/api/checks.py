@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, DataOptions, Limits, public
+from roundoff.api.call import Call, DataOptions, Limits, public, sizes_in
 from roundoff.api.inputs import (
     DataLike,
     GivenModel,
@@ -219,7 +219,8 @@ def _layouts(shape: Any, dtype: Any, model: GivenModel | None) -> "dict[Stage, R
     found: dict[Stage, RawLayout] = {}
     for stage in STAGES:
         said = shapes.get(stage)
-        found[stage] = RawLayout(types.get(stage), tuple(said) if said is not None else modelled.get(stage))
+        sizes = modelled.get(stage) if said is None else sizes_in("--shape", said)
+        found[stage] = RawLayout(types.get(stage), sizes)
     return found
 
 
