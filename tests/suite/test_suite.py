@@ -186,9 +186,10 @@ def test_a_gate_holds_shares_of_jobs_against_the_night_before(tmp_path: Path, he
     rows = {row.label: row for row in page._trend_rows(1, first)}
     assert list(rows) == ["net/generic-int8/layers", "net/generic-int8/evaluate"]
     assert rows[plain.label].output_db == pytest.approx(plain.figures["output_db"])
+    # Both nights may be of one second, which is all that a page shows of them.
     when = page.shown_time(first.when)
-    assert functions.gate(file, baseline=when).result.baseline == first.when
-    functions.report(file, tmp_path / "page", baseline=when)
+    assert functions.gate(file, baseline=first.when).result.baseline == first.when
+    functions.report(file, tmp_path / "page", baseline=first.when)
     written = (tmp_path / "page" / "index.html").read_text(encoding="utf-8")
     assert when in written
     assert "suite-trend-output_db" in written

@@ -190,8 +190,15 @@ def _in_float(view: EffectiveView, node: Any) -> list[int]:
 
 
 def _places(view: EffectiveView, node: Any) -> list[int]:
-    """The inputs at which a node reads values from outside of its unit, and its weights."""
-    return list(dict.fromkeys([*view.outer_operands(node), *view.weight_at(node)]))
+    """The inputs at which a node reads values from outside of its unit, and its weights; both sides of a sum.
+
+    Some chips add codes to what a layer computed before it is rounded. Nothing in a file tells that from a missing
+    quantizer: who has a plan compares with that.
+    """
+    operands = view.outer_operands(node)
+    if node.op_type == "Add" and any(view.producer(node.input[at]) is not None for at in operands):
+        operands = view.operands(node)
+    return list(dict.fromkeys([*operands, *view.weight_at(node)]))
 
 
 def _granularity(view: EffectiveView) -> _Found:
