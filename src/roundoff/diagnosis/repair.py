@@ -469,18 +469,19 @@ class RepairSource:
 
 def wants_repair(found: Diagnosis) -> bool:
     """Whether there is anything to carry out."""
-    return bool(found.accused) or wants_search(found)
+    return bool(found.accused) or wants_search(found) or is_unexplained(found)
 
 
 def wants_search(found: Diagnosis) -> bool:
-    """Whether the remedy is a search: no single place is to blame, or none could be shown to be."""
+    """Whether the remedy is a search: no single place is to blame."""
     remedies = [each.remedy for each in found.accused if each.remedy is not None]
-    asked = any(change.kind == "search" for remedy in remedies for change in remedy.changes)
-    return found.kind == "distributed" or asked or (_lossy(found) and not found.accused)
+    return found.kind == "distributed" or any(
+        change.kind == "search" for remedy in remedies for change in remedy.changes
+    )
 
 
-def _lossy(found: Diagnosis) -> bool:
-    """Whether outputs lose too much, and nothing speaks against what says so."""
+def is_unexplained(found: Diagnosis) -> bool:
+    """Whether outputs lose too much, and neither a cause was found nor what speaks against the samples."""
     judged = found.judgement
     return (
         found.kind == "not_enough_evidence"

@@ -23,6 +23,7 @@ from roundoff.diagnosis.repair import (
     SampleScores,
     better_of,
     fix_places,
+    is_unexplained,
     judge_repair,
     split_for_repair,
     untried,
@@ -113,7 +114,7 @@ def _repaired(
     if wants_search(found):
         return _searched(found, source, settings, search, judge=judge)
     fixed = fix_places(found, source, settings, judge)
-    if found.kind != "culprits" or judge.enough(judge.score(fixed.quantized)):
+    if not (found.kind == "culprits" or is_unexplained(found)) or judge.enough(judge.score(fixed.quantized)):
         return fixed
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
