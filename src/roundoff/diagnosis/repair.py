@@ -31,6 +31,7 @@ from roundoff.diagnosis.result import (
     RemedyChange,
     Repair,
     RepairStep,
+    is_unexplained,
 )
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import reason
@@ -477,17 +478,6 @@ def wants_search(found: Diagnosis) -> bool:
     remedies = [each.remedy for each in found.accused if each.remedy is not None]
     return found.kind == "distributed" or any(
         change.kind == "search" for remedy in remedies for change in remedy.changes
-    )
-
-
-def is_unexplained(found: Diagnosis) -> bool:
-    """Whether outputs lose too much, and neither a cause was found nor what speaks against the samples."""
-    judged = found.judgement
-    return (
-        found.kind == "not_enough_evidence"
-        and judged is not None
-        and judged.grade == "lossy"
-        and not judged.doubts
     )
 
 

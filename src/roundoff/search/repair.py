@@ -23,7 +23,6 @@ from roundoff.diagnosis.repair import (
     SampleScores,
     better_of,
     fix_places,
-    is_unexplained,
     judge_repair,
     split_for_repair,
     untried,
@@ -31,7 +30,7 @@ from roundoff.diagnosis.repair import (
     wants_search,
 )
 from roundoff.diagnosis.repairable_model import corrected, like_target
-from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep
+from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep, is_unexplained
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
