@@ -2,6 +2,7 @@
 
 import getpass
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -70,7 +71,10 @@ def check_manifest(members: dict[str, bytes]) -> None:
 
 def test_a_run_of_layers_becomes_a_ticket(bundle: Run) -> None:
     code, out, err = bundle("lay", "-o", "case.zip")
-    assert (code, err) == (0, "written: case.zip\n")
+    steps = err.splitlines()
+    assert (code, steps[-1]) == (0, "written: case.zip")
+    assert steps[0].startswith("8 samples, the worst: 4.8 dB")
+    assert steps[-2] == "1 sample of 12 is enough; packing"
     assert out.startswith("PACKED: case.zip shows what the run found")
     assert "made by  block3/relu" in out
     assert "1 sample of 12" in out
@@ -332,6 +336,22 @@ def test_a_ticket_has_the_verdict_of_its_diagnosis_and_no_other(bundle: Run) -> 
     assert ticket.startswith("Accuracy fault: logits")
     assert ticket.count("Verdict: ") == 1
     assert "Verdict: culprits: block3/relu makes most of the loss" in ticket
+
+
+def test_a_ticket_accuses_nothing_that_its_run_did_not_prove(bundle: Run) -> None:
+    words = [NET, "--quantized", "quantized.onnx", "--data", "images.npy", "-o", "found"]
+    assert main(["diagnose", *words]) == 1
+    run = json.loads(Path("found/run.json").read_text())
+    run["diagnosis"].update(kind="not_enough_evidence", findings=[])
+    Path("found/run.json").write_text(json.dumps(run))
+    for name, options in (("case", ()), ("secret", ("--confidential",))):
+        code, out, err = bundle("found", "-o", f"{name}.zip", *options)
+        assert code == 0, err
+        assert re.search(r"made by +no place is proven; ", out)
+        # What few samples accuse by themselves: the analysis of layers does, on the same network.
+        ticket = unpacked(f"{name}.zip", name)["TICKET.txt"].decode()
+        assert "made by" not in ticket
+        assert "No place is proven to make the loss. These lose most, not proven:" in ticket
 
 
 def test_a_run_that_found_nothing_is_no_fault(bundle: Run) -> None:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from roundoff.case.bundle import Bundle
     from roundoff.case.reproduce import Reproduction
     from roundoff.core.document import InputFile, RunDocument
+    from roundoff.messages.message import Message
     from roundoff.pages.blocks import Page
     from roundoff.studies.run_diff.result import RunDiff
 
@@ -487,6 +488,7 @@ def bundle(
     keep_data: bool = False,
     seed: int = 0,
     force: bool = False,
+    tell: "Callable[[Message], object] | None" = None,
     **options: Unpack[Limits],
 ) -> "PageOutcome[Bundle]":
     """Pack what a run found into an archive that someone else can reproduce.
@@ -498,6 +500,7 @@ def bundle(
         keep_data: Keep the samples as they are all the same.
         seed: Of what is chosen at random.
         force: Replace an earlier bundle.
+        tell: Told of each step when it is over.
         options: What it may take, and who is told of its progress.
 
     Raises:
@@ -511,6 +514,8 @@ def bundle(
     packing = partial(
         pack, confidential=confidential, keep_data=keep_data, seed=seed, force=force, limits=call.limits
     )
+    if tell is not None:
+        packing = partial(packing, tell=tell)
     packed = _written(packing, run, output, call)
     return PageOutcome(packed, call.document(()), _code(good=packed.shown), shown=bundle_page(packed))
 

@@ -28,7 +28,15 @@ from roundoff.case.archive import (
     sample_members,
     zip_bytes,
 )
-from roundoff.case.excerpt import CaseNumbers, CaseSamples, ChosenSamples, QuantizedCase, choose_samples
+from roundoff.case.excerpt import (
+    CaseNumbers,
+    CaseSamples,
+    ChosenSamples,
+    QuantizedCase,
+    Tell,
+    choose_samples,
+    untold,
+)
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,
@@ -130,6 +138,7 @@ def bundle(  # noqa: PLR0913 - the options of the command
     force: bool = False,
     limits: RunBudget,
     progress: Progress = SILENT,
+    tell: Tell = untold,
 ) -> Bundle:
     """Pack what a run found into an archive that someone else can reproduce.
 
@@ -142,6 +151,7 @@ def bundle(  # noqa: PLR0913 - the options of the command
         force: Replace an earlier bundle.
         limits: Threads and memory.
         progress: Told of runs.
+        tell: Told of each step when it is over.
 
     Raises:
         BadInput: The run cannot be used, or the archive would replace something or give something away.
@@ -157,7 +167,7 @@ def bundle(  # noqa: PLR0913 - the options of the command
     _check_free(archive, force=force)
     if confidential:
         _check_free(names_file, force=force)
-    settings = BundleSettings(confidential, keep_data, seed, limits, progress)
+    settings = BundleSettings(confidential, keep_data, seed, limits, progress, tell)
     packed = replace(_packed(run, settings), archive=archive)
     if packed.shown:
         write_bytes(archive, zip_bytes(packed.members))
@@ -237,7 +247,8 @@ def _verdict(diagnosis: Diagnosis | None, *, names: bool) -> str:
 def _pack_model(source: CaseSource, settings: BundleSettings) -> Bundle:
     """Choose the samples, verify, disguise if asked, and describe."""
     limits, progress = settings.limits, settings.progress
-    chosen = choose_samples(source.quantized, source.samples, limits=limits, progress=progress)
+    chosen = choose_samples(source.quantized, source.samples, limits=limits, progress=progress, tell=settings.tell)
+    settings.tell(message("case.step_chosen", count=len(chosen.indices), all=chosen.total))
     case = QuantizedCase(source.quantized, chosen.samples)
     if settings.confidential:
         return _pack_secret_model(source, case, chosen, settings)
@@ -290,6 +301,23 @@ def _finished_model(
     return _finished(members, description, ticket, known=known)
 
 
+def _as_proven(
+    source: CaseSource, numbers: CaseNumbers, confidence: Confidentiality | None
+) -> tuple[CaseNumbers, Confidentiality | None]:
+    """What a case showed, without nodes that few samples accuse and the run, which looked at all, does not."""
+    proven = source.proven
+    if proven is None:
+        return numbers, confidence
+    names = {name: name for name in proven}
+    if confidence is not None:
+        names = {name: confidence.names[name] for name in proven if name in confidence.names}
+        before = confidence.before
+        kept = {name: value for name, value in before.culprits.items() if name in proven}
+        confidence = replace(confidence, before=replace(before, culprits=kept))
+    kept = {name: value for name, value in numbers.culprits.items() if name in names.values()}
+    return replace(numbers, culprits=kept), confidence
+
+
 def _model_ticket(
     source: CaseSource,
     extra: Extra,
@@ -299,6 +327,7 @@ def _model_ticket(
     confidence: Confidentiality | None,
 ) -> Ticket:
     folded = "model/float.onnx, with batch normalization folded"
+    numbers, confidence = _as_proven(source, numbers, confidence)
     return Ticket(
         kind=source.kind,
         model=folded if confidence else source.model,
@@ -333,6 +362,7 @@ def _model_lines(
     extra: Extra | None,
 ) -> list[tuple[str, Remark]]:
     faulty = _shows_fault(source.diagnosis, numbers)
+    numbers, confidence = _as_proven(source, numbers, confidence)
     kind = f"layers.word_{numbers.verdict}" if source.diagnosis is None else word_key(source.diagnosis)
     scores = message("case.scores", name=numbers.output, db=_db(numbers.sqnr_db), cosine=_cosine(numbers.cosine))
     lines: list[tuple[str, Remark]] = [
@@ -344,8 +374,10 @@ def _model_lines(
         accused = [confidence.names[name] for name in accused if name in confidence.names]
     makers = accused or ([] if source.findings else list(numbers.culprits))
     estimated = [] if makers or source.findings else [node.node for node in numbers.nodes[:3]]
-    if makers or estimated:
-        lines.insert(1, ("made by" if makers else "mostly by", few(makers or estimated, _NAMED)))
+    if makers:
+        lines.insert(1, ("made by", few(makers, _NAMED)))
+    elif estimated:
+        lines.insert(1, ("made by", message("case.unproven", names=few(estimated, _NAMED))))
     if not faulty:
         lines.append(("note", message("case.little_to_show")))
     if extra is not None and extra.recalibrated:

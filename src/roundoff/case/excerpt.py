@@ -1,13 +1,13 @@
 """A case: a quantized model and the few samples that show what is wrong with it, and the numbers that show it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from roundoff.core.progress import Progress
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.messages.message import english
+from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import decibels_text
 from roundoff.run.budget import RunBudget
 from roundoff.run.capture import Samples
@@ -21,6 +21,14 @@ FACTOR_DB = 6.0
 outputs, or those of a node that makes the fault."""
 AT_OUTPUTS = english("the outputs")
 _AT_FAULT = english("what makes the fault")
+Tell = Callable[[Message], object]
+"""Is told of each step of a long job when it is over."""
+
+
+def untold(step: Message) -> None:
+    """Tells nobody of a step."""
+
+
 # Nodes whose ranks are kept; of two cases the first node of one must be among so many of the other.
 _RANKED, _AMONG = 10, 3
 # The fault of the whole set is measured on so many of its worst samples.
@@ -223,9 +231,16 @@ class ChosenSamples:
 
 
 def choose_samples(
-    quantized: QuantizedModel, samples: Samples, *, limits: RunBudget, progress: Progress
+    quantized: QuantizedModel, samples: Samples, *, limits: RunBudget, progress: Progress, tell: Tell = untold
 ) -> ChosenSamples:
     """The fewest samples that show what all show, the worst first.
+
+    Args:
+        quantized: The float model and its quantizers.
+        samples: All of them.
+        limits: What runs may take.
+        progress: Told of runs.
+        tell: Told of each step when it is over.
 
     Raises:
         BadInput: Nothing is quantized.
@@ -244,10 +259,12 @@ def choose_samples(
 
     many = ranked[:_MOST_SAMPLES]
     whole = measure(case(many), limits=limits, progress=progress)
+    tell(message("case.step_measured", count=len(many), db=_db(whole.sqnr_db)))
     count = 1
     while count < len(many):
         tried = case(many[:count])
         numbers = measure(tried, limits=limits, progress=progress)
+        tell(message("case.step_measured", count=count, db=_db(numbers.sqnr_db)))
         if same_fault(whole, numbers, {}, close_db=_CLOSE_DB).same:
             return ChosenSamples(tried.samples, numbers, whole, tuple(many[:count]), len(ranked))
         count *= 2

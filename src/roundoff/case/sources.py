@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import roundoff
-from roundoff.case.excerpt import ChosenSamples, QuantizedCase
+from roundoff.case.excerpt import ChosenSamples, QuantizedCase, Tell, untold
 from roundoff.case.synthetic import FoundSynthetic
 from roundoff.core.document import (
     DOCUMENT_NAME,
@@ -188,6 +188,7 @@ class BundleSettings:
         seed: Of what is chosen at random.
         limits: What runs may take.
         progress: Told of runs.
+        tell: Told of each step when it is over.
     """
 
     confidential: bool = False
@@ -195,6 +196,7 @@ class BundleSettings:
     seed: int = 0
     limits: RunBudget = UNLIMITED
     progress: Progress = SILENT
+    tell: Tell = untold
 
 
 class BuildReader(Protocol):
@@ -395,6 +397,7 @@ class CaseSource:
         texts: More secrets: names that only the run knows.
         diagnosis: What a diagnosis found; None where the run was none.
         missed: Whether the run had a goal and did not reach it.
+        located: Nodes that an analysis of layers proved to make the loss; None where the run was none.
     """
 
     kind: str
@@ -410,6 +413,14 @@ class CaseSource:
     texts: tuple[str, ...] = ()
     diagnosis: Diagnosis | None = None
     missed: bool = False
+    located: frozenset[str] | None = None
+
+    @property
+    def proven(self) -> frozenset[str] | None:
+        """Nodes that the run proved to make the loss; None where it did not look for them."""
+        if self.diagnosis is None:
+            return self.located
+        return frozenset(name for each in self.findings for name in each.accused_nodes)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -425,6 +436,7 @@ def source_of(run: EarlierRun) -> CaseSource:
         ModelFailed: A model cannot be run.
     """
     document, given = run.document, run.given
+    layers = document.layers
     opened = _opened(run)
     if not given.data and not opened.quantized.float_model.proto.graph.input:
         raise BadInput(_NO_SAMPLES, fix=english("run it with --data"))
@@ -440,6 +452,9 @@ def source_of(run: EarlierRun) -> CaseSource:
         paths=tuple(each.path for each in document.inputs),
         extras=RunExtras(run),
         diagnosis=document.diagnosis,
+        located=None
+        if layers is None
+        else frozenset(each.node or each.tensor for each in layers.verdict.culprits),
     )
 
 

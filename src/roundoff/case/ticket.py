@@ -158,7 +158,7 @@ def _fault(ticket: Ticket) -> Iterator[str]:
     if ticket.fault is not None:
         yield from _dump(ticket.fault)
     if ticket.numbers is not None:
-        yield from _numbers(ticket.numbers, judged=bool(ticket.verdict))
+        yield from _numbers(ticket.numbers, judged=bool(ticket.verdict), proven=bool(ticket.findings))
     for finding in ticket.findings:
         yield from _finding(finding, ticket.confidence)
     if ticket.whole is not None and ticket.numbers is not None:
@@ -210,7 +210,7 @@ def _dump(fault: DumpFault) -> Iterator[str]:
     )
 
 
-def _numbers(numbers: CaseNumbers, *, judged: bool) -> Iterator[str]:
+def _numbers(numbers: CaseNumbers, *, judged: bool, proven: bool) -> Iterator[str]:
     """What the samples show; where the run was judged by more than these, that verdict alone is told."""
     yield english(
         "Output {output}: {scores}", output=numbers.output, scores=_scores(numbers.sqnr_db, numbers.cosine)
@@ -225,6 +225,8 @@ def _numbers(numbers: CaseNumbers, *, judged: bool) -> Iterator[str]:
             name=name,
             value=number(value),
         )
+    if numbers.nodes and not (proven or numbers.culprits):
+        yield english("No place is proven to make the loss. These lose most, not proven:")
     if numbers.nodes:
         yield english(
             "Nodes that add most to the error at the outputs (estimated share; dB at their own result; cause):"

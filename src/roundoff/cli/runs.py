@@ -320,7 +320,7 @@ def bundle(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.runs import bundle
 
     said = given(args, terminal, "output", "force")
-    outcome = bundle(said.pop("run_folder"), **said)
+    outcome = bundle(said.pop("run_folder"), **said, tell=terminal.passing)
     packed = outcome.result
     print_page(terminal, outcome.page)
     if packed.names_file is not None:

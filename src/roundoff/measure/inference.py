@@ -191,20 +191,21 @@ def energy_ratio_interval_db(
     (Cochran, "Sampling Techniques", 6.4), on the scale of decibels and with Student's t.
 
     Args:
-        signal: Energy of the signal of each sample, of shape (n,).
+        signal: Energy of the signal of each sample, of shape (n,); (n, outputs) for the mean over several ratios.
         noise: Energy of its error.
         confidence: How sure to be.
 
     Returns:
         The ends in decibels; None for fewer than two samples, or where nothing but noise or none is there.
     """
-    total = float(noise.sum()), float(signal.sum())
-    if signal.size < 2 or not all(math.isfinite(each) and each > 0 for each in total):
+    total, count = (noise.sum(axis=0), signal.sum(axis=0)), len(signal)
+    if count < 2 or not all(np.isfinite(each).all() and (each > 0).all() for each in total):
         return None
     # What each sample changes in the logarithm of the ratio.
-    influence, count = noise / total[0] - signal / total[1], signal.size
+    influence = (noise / total[0] - signal / total[1]).reshape(count, -1).mean(axis=1)
     spread = _DB * math.sqrt(count / (count - 1) * float(np.square(influence).sum()))
-    middle, half = _DB * math.log(total[1] / total[0]), two_sided_quantile(count - 1, confidence) * spread
+    middle = _DB * float(np.mean(np.log(total[1] / total[0])))
+    half = two_sided_quantile(count - 1, confidence) * spread
     return middle - half, middle + half
 
 

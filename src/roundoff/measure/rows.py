@@ -137,6 +137,12 @@ def _side(energy: float, *, nonfinite: int) -> SideSums:
     return SideSums(energy=energy, low=limit, high=limit, nonfinite=nonfinite)
 
 
+def row_energies(table: Array) -> tuple[Array, Array]:
+    """Energies of the reference and of the error, each of the shape of the table without its last axis."""
+    sums = table[..., _SUMS]
+    return sums[..., 0], sums[..., 3]
+
+
 def table_sqnr_db(table: Array) -> Array:
     """SQNR of each sample and output, of the shape of the table without its last axis; NaN where there is none."""
     sums = table[..., _SUMS]

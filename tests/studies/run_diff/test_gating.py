@@ -10,7 +10,9 @@ from roundoff.core.coverage import Coverage, Grade, Judgement, OutputCoverage, U
 from roundoff.core.document import RunDocument
 from roundoff.diagnosis.result import Diagnosis
 from roundoff.errors import BadInput
+from roundoff.measure.verdicts import usual_limits
 from roundoff.messages.message import verbatim
+from roundoff.pages.blocks import Facts
 from roundoff.studies.run_diff.gate import (
     Budgets,
     GateBudget,
@@ -20,6 +22,7 @@ from roundoff.studies.run_diff.gate import (
     new_problems,
     read_budgets,
 )
+from roundoff.studies.run_diff.page import diff_page
 from tests.studies.run_diff.support import diffed, layer_run, noisy
 
 LEVELS = noisy(20, 12, seed=0)
@@ -137,9 +140,41 @@ def test_outputs_may_miss_limits_where_a_budget_of_theirs_says_so(rules: GateRul
     assert gate.lossy == passed
 
 
-def _judged(run: RunDocument, grade: Grade) -> RunDocument:
+@pytest.mark.parametrize(
+    ("gain", "left", "rules", "passed"),
+    [
+        (5.0, 3.0, GateRules(), True),
+        (0.0, 3.0, GateRules(), False),
+        (5.0, 20.0, GateRules(), False),
+        (5.0, 3.0, GateRules(max_regression_db=1.0), False),
+        (5.0, 3.0, GateRules(Budgets(1.0)), False),
+        (5.0, 3.0, GateRules(Budgets(nodes=(GateBudget("t8", 1.0),))), False),
+        (5.0, 3.0, GateRules(strict=True), False),
+    ],
+)
+def test_an_inner_loss_is_a_note_where_every_output_got_better(
+    gain: float, left: float, rules: GateRules, passed: bool
+) -> None:
+    levels = spoilt(left, 7)
+    levels[-1] += gain
+    old, new = (_judged(layer_run(each), "fine", output="t20") for each in (LEVELS, levels))
+    diff = gate_runs(old, new, diffed(old, new), rules)
+    assert diff.gate is not None
+    assert diff.gate.passed == passed
+    why = str(diff.gate.rows[7].why)
+    # 16.5 dB are the energy of an error of 15 % of the signal, which outputs may have.
+    assert ("every output got better, and it keeps what outputs must (16.5 dB)" in why) == passed
+    page = diff_page(replace(new, diff=diff))
+    assert page is not None
+    facts = next(each for each in page.blocks if isinstance(each, Facts))
+    label, text = (each.en for each in facts.rows[0])
+    means = [float(each[-1].mean()) for each in (LEVELS, levels)]
+    assert (label, text.split(" (")[0]) == ("outputs", f"t20: {means[0]:.1f} to {means[1]:.1f} dB")
+
+
+def _judged(run: RunDocument, grade: Grade, output: str = "t1") -> RunDocument:
     assert run.layers is not None
-    judgement = Judgement(grade, Coverage(OutputCoverage(("t1",))))
+    judgement = Judgement(grade, Coverage(OutputCoverage((output,))), limits=usual_limits().describe())
     return replace(run, layers=replace(run.layers, judgement=judgement))
 
 

@@ -66,6 +66,22 @@ def test_the_score_pools_energies_and_the_mean_has_its_own_name() -> None:
     assert found.scores["sqnr_db"] == pytest.approx(10 * math.log10(105 / 0.2))
     assert found.scores["mean_sqnr_db"] == found.mean["sqnr_db"] == pytest.approx(20.0)
     assert found.interval["sqnr_db"] == found.interval["mean_sqnr_db"]
+    assert found.reach["mean_sqnr_db"] == found.interval["mean_sqnr_db"]
+
+
+def test_a_pooled_score_lies_in_its_interval_whatever_single_samples_show() -> None:
+    energies = np.array([[10.0, 0.5], [1.0, 1e-6], [2.0, 1e-6], [1.0, 1e-7]])
+    table = np.array([[row(*line), row(*line), row(line[0], 0.0)] for line in energies.tolist()])
+    found = summarize(SwitchedSubject("n", "node", ()), range(4), table, [SQNR])
+    signal, noise = energies.T
+    low, high = found.reach["sqnr_db"] or (math.nan, math.nan)
+    middle = 10 * math.log10(signal.sum() / noise.sum())
+    spread = np.sqrt(4 / 3 * np.square(noise / noise.sum() - signal / signal.sum()).sum()) * 10 / math.log(10)
+    half = two_sided_quantile(3) * spread
+    assert found.scores["sqnr_db"] == pytest.approx(middle)
+    assert (low, high) == pytest.approx((middle - half, middle + half))
+    # The mean over samples is another figure, and where it lies says nothing of this one.
+    assert found.mean["sqnr_db"] > high
 
 
 @given(st.lists(st.floats(-50, 100), min_size=1, max_size=8))

@@ -189,7 +189,7 @@ def sensitivity_picture(report: SensitivityReport, kind: str, *, form: PictureFo
         top, bottom = figure.subplots(2, 1, height_ratios=ratios)
         _paint_bars(top, named, metric)
         title = f"{metric} of the outputs with each {kind} {done}, {len(report.samples)} samples"
-        top.set_title(f"{title}; lines: 95 % interval of the mean over samples", loc="left")
+        top.set_title(f"{title}; lines: 95 % interval", loc="left")
         values = [_finite(row.scores[metric]) for row in rows]
         bottom.plot(range(1, len(values) + 1), values, color=COLORS["before"], marker=".", markersize=4)
         bottom.set_xlabel(f"rank of all {len(rows)}")
@@ -202,7 +202,7 @@ def _paint_bars(axes: "Axes", rows: Sequence[SensitivityRow], metric: str) -> No
     places = range(len(rows))
     axes.plot([_finite(row.scores[metric]) for row in rows], places, "o", color=COLORS["before"], markersize=4)
     for place, row in zip(places, rows, strict=True):
-        interval = row.intervals[metric]
+        interval = row.reach_of(metric)
         if interval is not None:
             axes.plot(interval, (place, place), color=COLORS["before"], linewidth=1.6, alpha=0.6)
     names = [drawable(shortened(row.name, 44)) for row in rows]

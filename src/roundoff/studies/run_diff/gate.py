@@ -14,7 +14,8 @@ from roundoff.core.files import read_small
 from roundoff.core.untrusted import parse_csv, read_json, read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.inference import unpaired_interval, unpaired_probability
-from roundoff.measure.verdicts import PairedChange, paired_change
+from roundoff.measure.metrics import ratio_db
+from roundoff.measure.verdicts import PairedChange, paired_change, usual_limits
 from roundoff.messages.message import NOTHING, Argument, Message, english, joined, message, verbatim
 from roundoff.studies.run_diff.result import CEILING_DB, Gate, GateMetric, GateRow, RowDiff, RunDiff
 from roundoff.studies.run_diff.study import LEVEL
@@ -317,6 +318,37 @@ def _allowed_more(judged: Gate, own: Judgement | None) -> bool:
     )
 
 
+def _least_inner_db(own: Judgement | None) -> float:
+    """What an inner tensor must keep where the usual limits of outputs allow no less; infinite under others."""
+    limits = usual_limits()
+    if own is None or own.grade != "fine" or own.limits != limits.describe():
+        return math.inf
+    allowed = [each.limit for each in limits.thresholds if each.metric == "relative_euclidean"]
+    return max((ratio_db(1.0, limit**2) for limit in allowed), default=math.inf)
+
+
+def _without_inner_losses(judged: Gate, diff: RunDiff, rules: GateRules, own: Judgement | None) -> Gate:
+    """A gate that notes inner tensors within the limits of outputs, where every output got better.
+
+    Whoever sets a budget, or asks for a strict gate, wants them judged by that.
+    """
+    least = _least_inner_db(own)
+    given = rules.strict or rules.max_regression_db is not None or rules.budgets.general_db is not None
+    judged_outputs = set() if own is None else set(own.coverage.outputs.judged)
+    if given or not diff.better_outputs or not judged_outputs <= {row.tensor for row in diff.outputs}:
+        return judged
+    rows = []
+    for row, found in zip(diff.rows, judged.rows, strict=True):
+        inner = row.tensor not in judged_outputs and not row.output
+        by_loss = found.passed is False and not found.budget and row.change != "untested" and not row.detail
+        if inner and by_loss and row.after is not None and row.after >= least:
+            why = joined((found.why, message("run_diff.within_outputs", least=f"{least:.1f}")))
+            rows.append(replace(found, passed=True, why=why))
+        else:
+            rows.append(found)
+    return replace(judged, rows=tuple(rows))
+
+
 def gate_runs(
     before: RunDocument,
     after: RunDocument,
@@ -348,6 +380,7 @@ def gate_runs(
         strict=rules.strict,
         level=rules.level,
     )
+    judged = _without_inner_losses(judged, diff, rules, own)
     newly = lossy and was is not None and was.grade != "lossy" and not _allowed_more(judged, own)
     if newly:
         judged = replace(judged, problems=(message("run_diff.newly_lossy"), *judged.problems))

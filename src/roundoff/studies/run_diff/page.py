@@ -85,7 +85,7 @@ def diff_page(document: RunDocument, view: pages.View = pages.View()) -> pages.P
 def _first_screen(document: RunDocument, diff: RunDiff, headline: pages.Headline) -> HeroCard:
     """What both runs keep of the output that lost most, or gained least; without outputs, of what changed most."""
     scored = [row for row in diff.rows if row.before is not None and row.after is not None]
-    outputs = [row for row in scored if row.output and row.measure != "local"]
+    outputs = [row for row in diff.outputs if row in scored]
     told = min(outputs, key=lambda row: row.change_db or 0.0) if outputs else diff.largest
     scores: list[ScoreFigure] = []
     if told is not None and told.before is not None and told.after is not None:
@@ -266,11 +266,12 @@ def _evidence_lines(gate: Gate) -> Iterator[_Line]:
     if gate.coverage is not None:
         yield translate("coverage.label"), judged_line(gate.coverage)
     if gate.lossy:
-        yield translate("run_diff.label_outputs"), translate("run_diff.still_lossy")
+        yield translate("run_diff.label_limits"), translate("run_diff.still_lossy")
 
 
 def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     failed = _failed(diff, gate)
+    yield from _output_lines(diff)
     if failed:
         first = next(((row, judged) for row, judged in failed if row.order is not None), failed[0])
         most = next((pair for pair in failed if pair[0] == diff.largest), None)
@@ -291,12 +292,38 @@ def _gate_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
     if unproven:
         text = translate("run_diff.worse_by_chance", names=_few(names_of(unproven)))
         yield translate("run_diff.not_sure"), text
+    yield from _noted_lines(diff, gate)
     if diff.only_before:
         gone = diff.only_before
         text = translate("run_diff.not_judged", count=len(gone), names=_few(gone))
         yield translate("run_diff.gone"), text
     if gate.unused:
         yield translate("run_diff.unused"), translate("run_diff.unused_budgets", names=_few(gate.unused))
+
+
+def _output_lines(diff: RunDiff) -> Iterator[_Line]:
+    """What the outputs did, the one that lost most first."""
+    outputs = sorted(diff.outputs, key=lambda row: row.change_db or 0.0)
+    for at, row in enumerate(outputs[:_LISTED]):
+        yield "" if at else translate("run_diff.label_outputs"), _output_text(row)
+
+
+def _noted_lines(diff: RunDiff, gate: Gate) -> Iterator[_Line]:
+    """What passes although it lost more than it may."""
+    noted = [pair for pair in zip(diff.rows, gate.rows, strict=True) if pair[1].passed and pair[1].why]
+    for at, pair in enumerate(noted[:_LISTED]):
+        yield "" if at else translate("run_diff.noted"), _over_budget(*pair)
+    if len(noted) > _LISTED:
+        yield "", translate("run_diff.noted_more", count=len(noted) - _LISTED)
+
+
+def _output_text(row: RowDiff) -> str:
+    """An output over all samples, which is what every other command prints, then the mean that is tested."""
+    if row.pooled is None:
+        return translate("run_diff.row", what=row.tensor, measure=measure_name(row), change=_change_text(row))
+    before, after = row.pooled
+    sides = {"before": _db(before), "after": _db(after), "change": _signed(after - before)}
+    return translate("run_diff.output", name=row.tensor, **sides, mean=_change_text(row))
 
 
 def _metric_line(each: GateMetric) -> str:

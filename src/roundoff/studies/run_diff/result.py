@@ -59,6 +59,7 @@ class RowDiff:
         change: What that means.
         starts: Whether a worse row is worse by itself; otherwise something it is computed from is worse already.
         detail: What else there is to say, such as a tensor that lost its score.
+        pooled: Of an output, in both runs: all samples as one tensor; None without a score, and elsewhere.
     """
 
     order: int | None
@@ -77,6 +78,7 @@ class RowDiff:
     change: Change
     starts: bool = False
     detail: str = ""
+    pooled: tuple[float, float] | None = field(default=None, metadata={"rare": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class GateRow:
         allowed_db: The loss that is allowed; None when none is judged.
         at_least_db: What it must reach; None when nothing was asked.
         passed: Whether it is within its budget; None when it is not judged.
-        why: What is wrong, or why it is not judged; empty when it passes.
+        why: What is wrong, or why it is not judged; where it passes, why it does although it lost more than it
+            may, empty otherwise.
     """
 
     tensor: str
@@ -223,6 +226,19 @@ class RunDiff:
         starts = [row for row in self.changed("worse") if row.starts]
         local = [row for row in starts if row.measure == "local"]
         return min(local or starts, key=_loss, default=None)
+
+    @property
+    def outputs(self) -> tuple[RowDiff, ...]:
+        """What outputs of the network hand on in both runs."""
+        return tuple(row for row in self.rows if row.output and row.measure != "local")
+
+    @property
+    def better_outputs(self) -> bool:
+        """Whether every output got better, in its samples and over all of them."""
+        return bool(self.outputs) and all(
+            row.change == "better" and (row.pooled is None or row.pooled[1] > row.pooled[0])
+            for row in self.outputs
+        )
 
     def changed(self, *kinds: Change) -> tuple[RowDiff, ...]:
         """The rows with one of these changes."""

@@ -349,6 +349,9 @@ def _row(
         loss_probability=chances[1],
         change=change,
         detail=detail,
+        pooled=None
+        if old.value is None or new.value is None or not (new.output and new.values)
+        else (old.value, new.value),
     )
 
 

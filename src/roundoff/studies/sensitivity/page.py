@@ -93,7 +93,7 @@ def _first_screen(document: RunDocument, report: SensitivityReport, headline: pa
 
 
 def _reach(row: SensitivityRow, metric: str) -> Phrase:
-    ends, samples = row.intervals.get(metric), in_all_languages(lambda: count_of(row.samples, "sample"))
+    ends, samples = row.reach_of(metric), in_all_languages(lambda: count_of(row.samples, "sample"))
     if ends is None:
         return samples
     low, high = (score_text(metric, end, decimals=3).replace("-", "\u2212") for end in ends)
@@ -256,7 +256,7 @@ def _row(
     report: SensitivityReport, kind: SubjectKind, row: SensitivityRow, *, last: bool
 ) -> tuple[pages.Cell, ...]:
     first, *others = report.metrics
-    low, high = row.intervals.get(first) or (None, None)
+    low, high = row.reach_of(first) or (None, None)
     between = "" if low is None or high is None else f"{score_text(first, low)} .. {score_text(first, high)}"
     read = row.op_type or (bilingual("sensitivity.output") if _is_read(kind) else "")
     return (

@@ -17,9 +17,9 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import outputs
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.subgraph import tap
-from roundoff.measure.inference import mean_interval, paired_probability
+from roundoff.measure.inference import energy_ratio_interval_db, mean_interval, paired_probability
 from roundoff.measure.metrics import Metric, get_metric
-from roundoff.measure.rows import mean_of_scores, merged_rows, sample_scores
+from roundoff.measure.rows import mean_of_scores, merged_rows, row_energies, sample_scores
 from roundoff.messages.message import english
 from roundoff.run.evaluators import call_user_code, higher_is_better, load_user_module
 from roundoff.run.session import Session, open_session
@@ -36,6 +36,9 @@ from roundoff.studies.sensitivity.subjects import find_subjects
 
 # Two of the first samples' ranks count as exchangeable unless a difference like theirs is rarer than this.
 _DOUBT = 0.05
+_SQNR = "sqnr_db"
+# A pooled figure and a mean over samples are one where they differ by rounding alone.
+_SAME = 1e-9
 
 
 def summarize(
@@ -60,6 +63,15 @@ def summarize(
             by_output[:, place] = [_pooled(sums[:, output], metric) for output in range(sums.shape[1])]
     taken = _kept(by_sample, metrics, axis=0)
     scores, mean = (means(each, metrics, axis=0).tolist() for each in (by_output, mean_by_output))
+    interval = {name: mean_interval(by_sample[taken[:, place], place]) for place, name in enumerate(names)}
+    # A pooled figure may lie far from the mean of samples, and outside of where that lies.
+    same = (math.isclose(*pair, rel_tol=_SAME) for pair in zip(scores, mean, strict=True))
+    reach = {name: interval[name] if alike else None for name, alike in zip(names, same, strict=True)}
+    if _SQNR in reach:
+        # As in the mean over outputs, one without an error has no part.
+        signal, noise = row_energies(sums)
+        wrong = noise.sum(axis=0) != 0
+        reach[_SQNR] = energy_ratio_interval_db(signal[:, wrong], noise[:, wrong]) if wrong.any() else None
     return SubjectScore(
         subject,
         tuple(samples),
@@ -67,7 +79,8 @@ def summarize(
         values,
         scores=dict(zip(names, scores, strict=True)),
         mean=dict(zip(names, mean, strict=True)),
-        interval={name: mean_interval(by_sample[taken[:, place], place]) for place, name in enumerate(names)},
+        interval=interval,
+        reach=reach,
         per_output={name: tuple(by_output[:, place].tolist()) for place, name in enumerate(names)},
     )
 
@@ -219,6 +232,7 @@ def _row(row: RankedSubject, found: Sensitivity, metric: Metric) -> SensitivityR
         quantizers=subject.quantizers,
         scores=dict(score.scores),
         intervals=dict(score.interval),
+        reaches=dict(score.reach),
         per_output=dict(score.per_output),
         samples=len(score.samples),
         per_sample=tuple(tuple(line) for line in values.tolist()),

@@ -30,6 +30,7 @@ class SubjectScore:
             samples of a metric whose perfect value is infinite, unless all are perfect.
         interval: For each metric where that mean over many more samples like these lies, with a confidence of 95 %
             (Student's t); None for fewer than two samples or values that are not finite.
+        reach: For each metric the same of its score; None as well where that is not known of a pooled metric.
         per_output: For each metric the score, by output.
     """
 
@@ -40,6 +41,7 @@ class SubjectScore:
     scores: Mapping[str, float]
     mean: Mapping[str, float]
     interval: Mapping[str, Interval | None]
+    reach: Mapping[str, Interval | None]
     per_output: Mapping[str, tuple[float, ...]]
 
 
@@ -156,6 +158,8 @@ class SensitivityRow:
         means: Each metric, mean over samples scored alone, then over outputs: what the intervals are of. Empty in
             documents of older versions, whose scores are these means.
         differs_from_first: Probability of a difference like that to the first row by chance; None when not known.
+        reaches: For each metric where its score over many more samples lies, with a confidence of 95 %; None when
+            that is not known. Empty in documents of older versions.
     """
 
     rank: int
@@ -173,6 +177,11 @@ class SensitivityRow:
     differs_from_next: float | None
     means: dict[str, float] = field(default_factory=dict)
     differs_from_first: float | None = None
+    reaches: dict[str, Interval | None] = field(default_factory=dict)
+
+    def reach_of(self, metric: str) -> Interval | None:
+        """The interval of a score; documents of older versions have means for scores."""
+        return (self.reaches if self.means else self.intervals).get(metric)
 
     @property
     def tied_with_first(self) -> bool:
