@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -52,7 +53,14 @@ def run(*words: object) -> int:
 
 def test_equal_folders_pass(good: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(good, good) == 0
-    assert capsys.readouterr().out.startswith("PASS: 6 of 6 tensors pass (1 sample)\n")
+    told = capsys.readouterr()
+    assert told.out.startswith("PASS: 6 of 6 tensors pass (1 sample)\n")
+    # What agrees with itself shows nothing; a copy shows that it is one.
+    same = "both sides are the same files"
+    assert same in told.out + told.err
+    assert run(good, shutil.copytree(good, good.parent / "copy")) == 0
+    told = capsys.readouterr()
+    assert same not in told.out + told.err
 
 
 def test_a_difference_is_named_and_leaves_with_one(

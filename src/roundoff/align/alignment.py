@@ -1,5 +1,6 @@
 """Pairing two sources: the user's word first, then names, then values, then their order."""
 
+import contextlib
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -18,11 +19,12 @@ from roundoff.align.names import (
 )
 from roundoff.align.pairing import Match, MatchedBy, NamedTensor, Pairing, TensorPair, pair_samples
 from roundoff.align.sequence import ACTIVATIONS, doubted_by_kind, jointly_probable, match_by_order
+from roundoff.align.small_tensors import MOST_SAMPLES, settled_by_samples
 from roundoff.align.usual_layout import UsualLayout, usual_layout, with_usual_layout
 from roundoff.align.values import SURE, SampleSide, match_by_value, reported
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource
-from roundoff.errors import BadInput, CannotAlign
+from roundoff.errors import BadInput, CannotAlign, RoundoffError
 from roundoff.messages.message import english
 from roundoff.tensors.stored import SomeTensors, runs_of
 
@@ -309,7 +311,8 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     only at what the earlier ones left, except that values may show a name to be on the wrong tensor. Values are
     those of the first sample that both sides have. What is left, or was found with doubt, is placed by the order
     of both sides, by shapes, signs and values together, so that a tensor that is wrong finds its partner too.
-    What holds no more tensors than the network has outputs holds these. Last, a shape that only one tensor of each
+    What holds no more tensors than the network has outputs holds these. Small tensors that are still in doubt are
+    judged over several samples. Last, a shape that only one tensor of each
     side has is taken for a hint.
 
     Args:
@@ -331,6 +334,7 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
     found = _match_names(ours, theirs, aliases=aliases, origins=recorded)
     # Where samples have other names and are not as many, what was fed tells them apart.
     samples = pair_samples(reference.samples, candidate.samples) or pairs_by_inputs(reference, candidate)
+    samples = _from_finite(reference, samples)
     side = SampleSide(candidate, candidate.samples[0])
     copies = _copies(*_left(ours, theirs, found), side)
     recorded, behind = _as_read(ours, side, found, recorded)
@@ -350,11 +354,24 @@ def align(  # noqa: PLR0913 - two sides, and what is known of them
         found = with_usual_layout(found, layout, *sides)
         if by_value:
             found = match_outputs(found, *sides, layout=layout, outputs=outputs)
+            every = [(SampleSide(reference, a), SampleSide(candidate, b)) for a, b in samples[:MOST_SAMPLES]]
+            found = settled_by_samples(found, every, layout=layout, outputs=outputs)
     if found and by_value:
         found += match_by_shape(reference.tensors, candidate.tensors, found=found)
     if not found:
         raise _nothing_matched(reference, candidate, by_value=by_value, common=bool(samples))
     return _pairing(found, ours, theirs, copies)
+
+
+def _from_finite(source: TensorSource, samples: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """The samples from the first on that is finite where it comes in: of others no value tells anything."""
+    name = next((info.name for info in source.tensors if not info.problem), "")
+    for at, (ours, _) in enumerate(samples[:MOST_SAMPLES] if name else ()):
+        with contextlib.suppress(RoundoffError):
+            fed = np.asarray(source.read(name, ours))
+            if fed.dtype.kind != "f" or np.isfinite(fed).all():
+                return samples[at:]
+    return samples
 
 
 _ROUNDED = 0.95

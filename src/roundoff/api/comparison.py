@@ -1,6 +1,7 @@
 """Comparing two sets of tensors, as a function."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from roundoff.api.subject import fewer_samples, samples_for
 from roundoff.core.document import array_input
 from roundoff.core.files import is_model
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput
-from roundoff.messages.message import english
+from roundoff.messages.message import english, message
 
 if TYPE_CHECKING:
     from roundoff.align.pairing import Pairing
@@ -199,7 +200,20 @@ def compare_sides(
         )
         if sides.samples is not None:
             found = replace(found, notes=(*fewer_samples(call, sides.samples), *found.notes))
+        if _same_files(asked, sides):
+            found = replace(found, notes=(message("compare.same_files"), *found.notes))
         return found, network, tuple(_inputs(call, asked, sides))
+
+
+def _same_files(asked: SidesAsked, sides: "ComparedSides") -> bool:
+    """Whether something is compared with itself; of a folder of several runs these may be two."""
+    from roundoff.tensors.stored import runs_of
+
+    given = asked.reference, asked.candidate
+    ours, theirs = (Path(each) if isinstance(each, str | os.PathLike) else None for each in given)
+    if ours is None or theirs is None or not (ours.exists() and theirs.exists()):
+        return False
+    return ours.samefile(theirs) and runs_of(sides.reference)[:1] == runs_of(sides.candidate)[:1]
 
 
 def _parts(model: "Model", reference: "TensorSource") -> "tuple[OutputPart, ...]":

@@ -338,6 +338,11 @@ class SampleSanity:
         self._distinct = self._distinct or (count > 1 and any((each != each[:1]).any() for each in inputs))
 
     @property
+    def nonfinite_inputs(self) -> tuple[str, ...]:
+        """Samples that hold what is not finite: nobody is to blame for what comes of them."""
+        return tuple(self._inputs)
+
+    @property
     def unusable(self) -> tuple[str, ...]:
         """Samples that hold, or give, what is not finite."""
         return tuple(dict.fromkeys((*self._inputs, *self._outputs)))

@@ -25,12 +25,15 @@ OtherSide = Literal["candidate", "dump"]
 _FILES = {"candidate": "candidate", "dump": "files"}
 
 
-def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidate") -> Iterator[tuple[str, str]]:
+def judgement_lines(
+    judgement: Judgement | None, *, other: OtherSide = "candidate", doubts: bool = True
+) -> Iterator[tuple[str, str]]:
     """All lines with their labels: the coverage always, outputs that were not judged, doubts.
 
     Args:
         judgement: What a verdict rests on; no line without one.
         other: What outputs were looked for in.
+        doubts: Whether the doubts are among them; not where they were told first.
     """
     if judgement is None:
         return
@@ -49,7 +52,12 @@ def judgement_lines(judgement: Judgement | None, *, other: OtherSide = "candidat
         key = "coverage.flat" if flat.before else "coverage.drowned"
         text = translate(key, name=short_name(flat.name), count=flat.after, all=flat.before)
         yield "" if index else translate("coverage.label_flat"), text
-    for index, doubt in enumerate(judgement.doubts):
+    yield from doubt_lines(judgement.doubts if doubts else ())
+
+
+def doubt_lines(doubts: Sequence[Doubt]) -> Iterator[tuple[str, str]]:
+    """Why a good verdict is refused, one line for each reason."""
+    for index, doubt in enumerate(doubts):
         yield "" if index else translate("coverage.label_doubt"), doubt_line(doubt)
 
 

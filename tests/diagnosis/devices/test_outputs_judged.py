@@ -10,6 +10,7 @@ import pytest
 from benchmarks.planted.clean import clean_cases
 from benchmarks.planted.device import Device, few_samples
 from benchmarks.planted.subject import subject
+from onnx import helper
 
 from roundoff.cli import main
 from roundoff.core.coverage import OutputCoverage
@@ -42,6 +43,23 @@ def test_with_all_outputs_it_is_healthy_and_says_which() -> None:
     found = diagnosed(case, with_quantized=False)
     assert found.kind == "healthy"
     assert found.outputs == OutputCoverage(tuple(each.name for each in case.model.proto.graph.output))
+
+
+def test_weights_in_constant_nodes_are_no_tensors_to_be_judged() -> None:
+    case = clean("float")
+    proto = type(case.model.proto)()
+    proto.CopyFrom(case.model.proto)
+    held = proto.graph.initializer[0]
+    proto.graph.node.insert(0, helper.make_node("Constant", [], [held.name], value=held))
+    del proto.graph.initializer[0]
+    both = [
+        diagnosed(replace(case, model=model), with_quantized=False)
+        for model in (case.model, model_from_proto(proto, path=case.model.path))
+    ]
+    shares = [found.judgement.coverage.tensors for found in both if found.judgement is not None]
+    assert len(shares) == 2
+    assert shares[0] == shares[1]
+    assert both[1].kind == "healthy"
 
 
 def test_without_its_outputs_it_is_not_healthy() -> None:

@@ -315,6 +315,28 @@ def test_samples_that_can_show_no_fault_give_no_good_verdict() -> None:
     assert (found.state, [each.kind for each in found.judgement.doubts]) == ("no_evidence", ["nonfinite_inputs"])
 
 
+def test_nobody_is_blamed_for_nan_that_was_fed_and_the_other_samples_are_judged() -> None:
+    fed = [tensors(seed) for seed in range(4)]
+    ours = [*fed[:2], {name: np.full_like(each, np.nan) for name, each in fed[2].items()}, fed[3]]
+    found = compare(source(*ours), source(*fed), by_name(), settings=JUDGED)
+    assert (found.state, found.verdict.failed, found.verdict.introduces) == ("no_evidence", 0, ())
+    assert found.judgement is not None
+    assert [(each.kind, each.count, each.name) for each in found.judgement.doubts] == [
+        ("nonfinite_inputs", 1, "2")
+    ]
+    assert found.judgement.coverage.samples == Share(4, 3, (LeftOut("nonfinite", 1),))
+    assert (found.samples, row(found, "y").samples) == (("0", "1", "3"), 3)
+    # A fault in what is finite stays one.
+    wrong = [each | {"b": -each["b"]} for each in fed]
+    found = compare(source(*ours), source(*wrong), by_name(), settings=JUDGED)
+    assert (found.state, found.verdict.introduces) == ("fail", ("b",))
+    # With nothing finite there is nothing to judge, and nothing that the candidate lacks.
+    found = compare(source(ours[2]), source(fed[2]), by_name(), settings=JUDGED)
+    assert (found.state, found.rows, found.verdict.missing_outputs) == ("no_evidence", (), ())
+    assert found.outputs is not None
+    assert [each.why for each in found.outputs.not_judged] == ["nonfinite"]
+
+
 def test_half_of_what_was_fed_gives_no_good_verdict() -> None:
     fed = [tensors(seed) for seed in range(4)]
     found = compare(source(*fed), source(*fed[:2]), by_name(), settings=JUDGED)

@@ -1,5 +1,7 @@
 """Culprits and victims on small graphs."""
 
+import itertools
+
 from roundoff.core.tensors import NodeInfo, Topology
 from roundoff.studies.compare.coverage import compared_outputs, roles
 
@@ -45,6 +47,21 @@ def test_who_hands_on_an_error_just_within_a_limit_does_not_introduce_it() -> No
     assert roles(GRAPH, failed, {"a": 0.05, "b": 0.151, "y": 0.16})["b"] == "introduces"
     # NaN has no error that could be compared.
     assert roles(GRAPH, failed, {"a": 0.149})["b"] == "introduces"
+
+
+def test_behind_a_culprit_an_error_that_was_enlarged_is_inherited() -> None:
+    # x -> a -> b -> c -> y: b is back within its limit, and c enlarges what it reads of it.
+    names = ("x", "a", "b", "c", "y")
+    chain = Topology(
+        tuple(NodeInfo(out, "Relu", (into,), (out,)) for into, out in itertools.pairwise(names)),
+        ("x",),
+        ("y",),
+    )
+    failed = {"a": True, "b": False, "c": True}
+    assert roles(chain, failed, {"a": 0.25, "b": 0.139, "c": 0.24}) == {"a": "introduces", "c": "victim"}
+    # Far more than that is an error of its own, and so is as much where nobody in front of it is wrong.
+    assert roles(chain, failed, {"a": 0.25, "b": 0.05, "c": 0.24}) == {"a": "introduces", "c": "introduces"}
+    assert roles(chain, {**failed, "a": False}, {"a": 0.139, "b": 0.139, "c": 0.24}) == {"c": "introduces"}
 
 
 def test_an_output_is_seen_through_what_only_forwards_it() -> None:

@@ -329,3 +329,11 @@ def test_a_result_is_replaced_only_with_force(tmp_path: Path) -> None:
     write_run(DOCUMENT, tmp_path / "run", force=True)
     assert (tmp_path / "run" / "tensors.csv").exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_cell_of_the_map_is_open_only_where_nothing_in_it_was_judged() -> None:
+    rows = [make_row(at, f"t{at}", 0.9 if at == 120 else 1.0) for at in range(0, 132, 3) if at >= 12]
+    lonely = tuple(f"u{at}" for at in range(132 - len(rows)))
+    found = make_comparison(*rows, unmatched_reference=lonely)
+    drawn = next(line for line in verdict(found).splitlines() if line.startswith("  map"))
+    assert drawn.split()[1] == "???" + "." * 27 + "X" + ".."

@@ -44,7 +44,7 @@ from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.errors import CannotAlign
-from roundoff.graph.interface import inputs, outputs
+from roundoff.graph.interface import inputs, outputs, topology
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import beside_tensors
@@ -286,7 +286,7 @@ def _replay(
 
 
 def _what_was_read(replay: DeviceReplay) -> Message:
-    computed = sum(1 for node in replay.model.proto.graph.node for name in node.output if name)
+    computed = sum(len(node.outputs) for node in topology(replay.model).nodes)
     kinds: dict[str, Argument] = {
         "integer": message("diagnosis.dtype_integer"),
         "float16": message("diagnosis.dtype_half"),

@@ -16,6 +16,7 @@ from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
 from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
 from roundoff.diagnosis.subject import loss_measures
+from roundoff.graph.interface import topology
 from roundoff.measure.classes import IndexCounts
 from roundoff.measure.verdicts import index_doubts, usual_limits
 from roundoff.messages.message import Message, joined, message, short_name, verbatim
@@ -96,7 +97,7 @@ def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
 def _judgement(evidence: DeviceEvidence, kind: DiagnosisKind) -> Judgement:
     """The grade of the outputs, and what of network, dump and samples was judged."""
     replay, readout = evidence.replay, evidence.replay.readout
-    computed = [name for node in replay.model.proto.graph.node for name in node.output if name]
+    computed = [name for node in topology(replay.model).nodes for name in node.outputs]
     judged = {*replay.tensors, *readout.indices.keys() & set(evidence.outputs.judged)}
     lost = [name for name in computed if name not in judged]
     # A quantized model does not say how what leads to no output is computed.

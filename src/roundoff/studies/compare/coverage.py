@@ -33,6 +33,8 @@ _FORWARDING = frozenset(["Dropout", "Flatten", "Identity", "Reshape", "Squeeze",
 
 # More than this part of the error's energy must be a tensor's own for it to introduce an error.
 _OWN = 0.5
+# Behind a culprit operations enlarge what they read: this part of the error from there makes it an inherited one.
+_INHERITED = 1 / 3
 
 
 def roles(
@@ -41,7 +43,8 @@ def roles(
     """Tell culprits from victims.
 
     A tensor that was not compared is taken for wrong when something above it is. One whose error is mostly that of
-    what it reads introduces none, although that may be just within a limit.
+    what it reads introduces none, although that may be just within a limit; what comes from a culprit may
+    have been enlarged on the way.
 
     Args:
         topology: The reference network.
@@ -55,15 +58,21 @@ def roles(
     wrong: dict[str, bool] = {name: failed.get(name, False) for name in topology.inputs}
     size = {name: sizes.get(name, 0.0) for name in topology.inputs}
     result: dict[str, Role] = {name: "introduces" for name in topology.inputs if failed.get(name, False)}
+    behind = set(result)
     for node in topology.nodes:
         inherited = any(wrong.get(name, False) for name in node.inputs)
         most = max((size.get(name, 0.0) for name in node.inputs), default=0.0)
+        from_culprits = max((size.get(name, 0.0) for name in node.inputs if name in behind), default=0.0)
+        if behind.intersection(node.inputs):
+            behind.update(node.outputs)
         for output in node.outputs:
             wrong[output] = failed.get(output, inherited)
             size[output] = sizes.get(output, most)
             if failed.get(output, False):
-                handed_on = inherited or (output in sizes and most**2 > _OWN * size[output] ** 2)
+                mostly = most**2 > _OWN * size[output] ** 2 or from_culprits >= _INHERITED * size[output]
+                handed_on = inherited or (output in sizes and most > 0 and mostly)
                 result[output] = "victim" if handed_on else "introduces"
+                behind.add(output)
     return result
 
 

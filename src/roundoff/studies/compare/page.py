@@ -24,7 +24,7 @@ from roundoff.messages.catalogue import (
 from roundoff.messages.message import phrase_of, short_name, shown
 from roundoff.messages.numbers import decibels_with_unit, score_text, shape_text
 from roundoff.pages.cards import Mark, StripCard
-from roundoff.pages.coverage import coverage_lines, gap_line, judgement_lines
+from roundoff.pages.coverage import coverage_lines, doubt_lines, gap_line, judgement_lines
 from roundoff.studies.compare.cards import comparison_hero
 from roundoff.studies.compare.result import Comparison, TensorComparison, was_not_read
 
@@ -59,8 +59,13 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
     if found is None:
         return None
     rows = {row.reference: row for row in found.rows}
+    doubts = () if found.judgement is None else found.judgement.doubts
+    # Samples that are not finite are the user's own to mend: said before anything else.
+    broken = any(each.kind == "nonfinite_inputs" for each in doubts)
 
     def lines(*, brief: bool) -> Iterator[_Line]:
+        if broken:
+            yield from doubt_lines(doubts)
         yield from _start(found, rows)
         if brief:
             yield from _map(found)
@@ -71,7 +76,7 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
         yield from _not_read(found)
         if found.judgement is None:
             yield from coverage_lines(found.outputs, other="candidate")
-        yield from judgement_lines(found.judgement, other="candidate")
+        yield from judgement_lines(found.judgement, other="candidate", doubts=not broken)
         yield from _alignment(found, brief=brief)
         # With a judgement the coverage says the same of tensors without a partner.
         if not brief or found.judgement is None:
@@ -153,8 +158,8 @@ def _strip(found: Comparison, rows: dict[str, TensorComparison]) -> Iterator[Str
     yield StripCard("compared", bilingual("compare.strip"), text, names, (row,), parts, marked, between)
 
 
-# Cells of the map in a terminal; of more tensors each cell is the worst of its group.
-_CELLS, _MAP = {"compare.map_reads": 33, "compare.map_differs": 48}, ".?X"
+# Cells of the map in a terminal, with less to explain and with more; of more tensors each cell is a group.
+_CELLS = {"compare.map_differs": 48, "compare.map_reads": 33}
 
 
 def _map(found: Comparison) -> Iterator[_Line]:
@@ -164,14 +169,19 @@ def _map(found: Comparison) -> Iterator[_Line]:
     if not count or not found.ordered or found.state == "pass" or len(places) < len(found.rows):
         return
     count = max([count, *(place + 1 for place in places)])
-    # By what weighs more in a group: agrees, was not compared, differs.
-    passed = {at: row.passed for at, row in places.items()}
-    kinds = [{True: 0, None: 1, False: 2}[passed.get(at)] for at in range(count)]
-    key = "compare.map_reads" if 1 in kinds else "compare.map_differs"
-    cells = min(count, _CELLS[key])
-    ends = [at * count // cells for at in range(cells + 1)]
-    drawn = "".join(_MAP[max(kinds[low:high])] for low, high in pairwise(ends))
-    yield translate("compare.map"), translate(key, map=drawn)
+    passed = [places[at].passed if at in places else None for at in range(count)]
+    for key, most in _CELLS.items():
+        cells = min(count, most)
+        ends = [at * count // cells for at in range(cells + 1)]
+        drawn = "".join(_cell(passed[low:high]) for low, high in pairwise(ends))
+        if "?" not in drawn or key == "compare.map_reads":
+            yield translate("compare.map"), translate(key, map=drawn)
+            return
+
+
+def _cell(passed: Sequence[bool | None]) -> str:
+    """One character for a group: something differs, else something agrees; open where nothing was judged."""
+    return "X" if False in passed else "." if True in passed else "?"
 
 
 def _strip_value(row: TensorComparison) -> float | None:

@@ -19,6 +19,7 @@ from roundoff.core.coverage import (
     LeftOut,
     OutputCoverage,
     Share,
+    Unjudged,
 )
 from roundoff.core.progress import SILENT, Progress
 from roundoff.core.tensors import Array, TensorInfo, TensorSource, Topology
@@ -104,10 +105,12 @@ def compare(
     progress: Progress = SILENT,
 ) -> Comparison:
     """Score every pair over all samples, judge it, and say where the difference starts."""
-    samples = find_samples(reference, candidate)
-    job = _ComparisonRun((reference, candidate), samples, settings, progress)
+    common = find_samples(reference, candidate)
+    job = _ComparisonRun((reference, candidate), common, settings, progress)
     sanity = _ReferenceSanity(reference, settings.topology)
     pairs, measured = job.measure(pairing.pairs, sanity.add)
+    job, pairs, measured = _on_finite_samples(job, pairs, measured, sanity.nonfinite_inputs)
+    samples = job.samples
     _check_axis(settings.channel_axis, measured)
     thresholds = settings.thresholds or load_profile(PROFILE)
     scored = _with_lost_parts(job, _rows(job, pairs, measured, thresholds=thresholds), pairs)
@@ -116,6 +119,10 @@ def compare(
     rows = _with_roles(judged, settings.topology)
     rows, remarks = _remarked(job, rows, pairs, measured)
     outputs = output_coverage(rows, (reference, candidate), pairing, settings.topology)
+    if not samples.pairs:
+        outputs = replace(
+            outputs, not_judged=tuple(Unjudged(each.name, "nonfinite") for each in outputs.not_judged)
+        )
     lacking = [each.name for each in outputs.not_judged if each.why in ("missing", "unmatched")]
     notes = (
         *_run_notes((reference, candidate)),
@@ -132,13 +139,14 @@ def compare(
         missing_outputs=tuple(lacking) if settings.topology else (),
         gated=settings.thresholds is not None,
     )
-    judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, thresholds)
+    lost = len(common.pairs) - len(samples.pairs)
+    judgement = _judgement(rows, (reference, candidate), pairing, verdict, outputs, lost)
     indices = {pair.reference: each.indices for pair, each in zip(pairs, measured, strict=True) if each.indices}
     doubts = (*sanity.doubts(measured), *index_doubts(indices))
     if holds_statistics(reference):
         doubts = (*doubts, Doubt("statistics"))
     # A network was fed what the user gave; of two dumps one may hold more.
-    if settings.topology is not None and (missing := len(reference.samples) - len(samples.pairs)) > 0:
+    if settings.topology is not None and (missing := len(reference.samples) - len(common.pairs)) > 0:
         doubts = (*doubts, Doubt("lacking", missing, len(reference.samples)))
     return Comparison(
         reference=reference.label,
@@ -152,7 +160,12 @@ def compare(
         verdict=verdict,
         notes=tuple(filter(None, notes)),
         outputs=outputs,
-        judgement=replace(judgement, grade=_doubted(judgement.grade, doubts), doubts=doubts),
+        judgement=replace(
+            judgement,
+            grade=_doubted(judgement.grade, doubts),
+            doubts=doubts,
+            limits=thresholds.describe(),
+        ),
     )
 
 
@@ -162,24 +175,27 @@ def _judgement(
     pairing: Pairing,
     verdict: Verdict,
     outputs: OutputCoverage,
-    thresholds: ThresholdSet,
+    lost: int,
 ) -> Judgement:
-    """The grade, with what was judged of both sides; a tensor that fails is a loss even where it is no output."""
+    """The grade, with what was judged of both sides; a tensor that fails is a loss even where it is no output.
+
+    Of the samples that both sides have, so many were `lost`, for they hold NaN.
+    """
     ours, theirs = (each.tensors for each in sources)
     unread = [row.reference for row in rows if was_not_read(row)]
     unasked = [row.reference for row in rows if row.passed is None]
+    unfed = [] if rows else [pair.reference for pair in pairing.pairs]
     lonely, spare = pairing.unmatched_reference, pairing.unmatched_candidate
     tensors = Share(
         len(ours),
         sum(row.passed is not None and not was_not_read(row) for row in rows),
-        left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked)),
+        left_out(("unmatched", lonely), ("unreadable", unread), ("profile", unasked), ("nonfinite", unfed)),
     )
     unplaced = [info for info in theirs if info.name in set(spare)]
     paired = len(find_samples(*sources).pairs)
     all_samples = max(len(each.samples) for each in sources)
-    samples = Share(
-        all_samples, paired, (LeftOut("unmatched", all_samples - paired),) if all_samples > paired else ()
-    )
+    apart = LeftOut("unmatched", all_samples - paired), LeftOut("nonfinite", lost)
+    samples = Share(all_samples, paired - lost, tuple(each for each in apart if each.count))
     gap = None if verdict.first_divergence is None else _gap(verdict.first_divergence, rows, ours)
     coverage = Coverage(
         outputs,
@@ -192,7 +208,7 @@ def _judgement(
     grade: Grade = "lossy" if verdict.failed else "fine" if outputs.complete else "incomplete"
     if not rows:
         grade = "no_evidence"
-    return Judgement(grade, coverage, limits=thresholds.describe())
+    return Judgement(grade, coverage)
 
 
 def _doubted(grade: Grade, doubts: tuple[Doubt, ...]) -> Grade:
@@ -225,6 +241,11 @@ class _ReferenceSanity:
     def add(self, sample: str) -> None:
         """Take in a sample."""
         self._seen.add(sample, self._read(self._inputs, sample), self._read(self._outputs, sample))
+
+    @property
+    def nonfinite_inputs(self) -> tuple[str, ...]:
+        """Samples of which nothing can be told, since they hold NaN or infinite values themselves."""
+        return self._seen.nonfinite_inputs
 
     def doubts(self, measured: Sequence[PairMeasurement]) -> tuple[Doubt, ...]:
         """What speaks against a good verdict; where inputs are unknown, that no tensor of the reference varies."""
@@ -299,6 +320,19 @@ class _ComparisonRun:
             return None
         layout = find_layout(*read_pair(self.sources, pair, measured.worst_sample))
         return None if layout is None else replace(pair, layout=layout)
+
+
+def _on_finite_samples(
+    job: _ComparisonRun, pairs: list[TensorPair], measured: list[PairMeasurement], lost: Sequence[str]
+) -> tuple[_ComparisonRun, list[TensorPair], list[PairMeasurement]]:
+    """All of it on the samples that are finite: what was fed NaN gives NaN, and nobody is to blame for it."""
+    kept = tuple(pair for pair in job.samples.pairs if pair[0] not in lost)
+    if len(kept) == len(job.samples.pairs):
+        return job, pairs, measured
+    job = replace(job, samples=replace(job.samples, pairs=kept))
+    if not kept:
+        return job, [], []
+    return job, *job.measure(pairs, lambda _: None)
 
 
 def _rows(
@@ -415,7 +449,7 @@ def _with_swapped(
     partners = {pair.reference: pair for pair in pairs}
     found = swapped_names(ours.tensors, theirs.tensors, {pair.reference: pair.candidate for pair in pairs})
     failing = [row.reference for row in rows if row.passed is False and row.score.values]
-    first = job.samples.pairs[0]
+    first = next(iter(job.samples.pairs), ("", ""))
     with contextlib.suppress(BadInput):
         found += swapped_values(
             failing,
