@@ -25,6 +25,7 @@ from roundoff.diagnosis.repair import (
     attempts,
     judge_repair,
     repair,
+    wants_repair,
     wants_search,
 )
 from roundoff.diagnosis.repairable_model import EditedModel, edit, retied
@@ -415,9 +416,11 @@ def test_the_range_that_is_told_is_the_one_that_is_written() -> None:
         ("healthy", "fine", (), False),
     ],
 )
-def test_a_loss_without_a_known_cause_is_searched_for_where_the_samples_show_it(
+def test_a_loss_without_a_known_cause_is_repaired_where_the_samples_show_it(
     kind: Any, grade: Any, doubts: tuple[Doubt, ...], wanted: bool
 ) -> None:
     judgement = Judgement(grade, Coverage(OutputCoverage(("y",))), doubts)
     found = Diagnosis("m", verbatim(""), "quantization", kind, verbatim("v"), judgement=judgement)
-    assert wants_search(found) is wanted
+    assert wants_repair(found) is wanted
+    # What costs nothing is tried first: a search alone is for a loss that is known to have no single place.
+    assert wants_search(found) is (kind == "distributed")

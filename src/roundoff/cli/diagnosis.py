@@ -273,6 +273,8 @@ _HELD_OUT, _HELD_OUT_LABELS = "HELD_OUT", "HELD_OUT_LABELS"
 
 def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     """What to type next; nothing where there is nothing to do."""
+    from roundoff.diagnosis.result import is_unexplained
+
     if args.dumps is not None:
         folder = str(args.output or _RUN)
         # Of dumps there is no bundle.
@@ -293,7 +295,7 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
         steps = _after_repair(args, found_in, data)
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
-    elif found.kind in ("culprits", "distributed") and not args.fix:
+    elif (found.kind in ("culprits", "distributed") or is_unexplained(found)) and not args.fix:
         steps = [
             [*again, "--fix", "-o", found_in, *(["--force"] if args.output else [])],
             ["layers", *model, *data, *given],

@@ -31,6 +31,7 @@ from roundoff.diagnosis.result import (
     RemedyChange,
     Repair,
     RepairStep,
+    is_unexplained,
 )
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import reason
@@ -469,24 +470,14 @@ class RepairSource:
 
 def wants_repair(found: Diagnosis) -> bool:
     """Whether there is anything to carry out."""
-    return bool(found.accused) or wants_search(found)
+    return bool(found.accused) or wants_search(found) or is_unexplained(found)
 
 
 def wants_search(found: Diagnosis) -> bool:
-    """Whether the remedy is a search: no single place is to blame, or none could be shown to be."""
+    """Whether the remedy is a search: no single place is to blame."""
     remedies = [each.remedy for each in found.accused if each.remedy is not None]
-    asked = any(change.kind == "search" for remedy in remedies for change in remedy.changes)
-    return found.kind == "distributed" or asked or (_lossy(found) and not found.accused)
-
-
-def _lossy(found: Diagnosis) -> bool:
-    """Whether outputs lose too much, and nothing speaks against what says so."""
-    judged = found.judgement
-    return (
-        found.kind == "not_enough_evidence"
-        and judged is not None
-        and judged.grade == "lossy"
-        and not judged.doubts
+    return found.kind == "distributed" or any(
+        change.kind == "search" for remedy in remedies for change in remedy.changes
     )
 
 

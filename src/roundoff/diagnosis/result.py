@@ -473,3 +473,14 @@ class Diagnosis:
     def accused(self) -> tuple[Finding, ...]:
         """Proven findings that do harm; an artefact of a metric does none."""
         return tuple(each for each in self.findings if each.proven and each.cause != "metric-artefact")
+
+
+def is_unexplained(found: Diagnosis) -> bool:
+    """Whether outputs lose too much, and neither a cause was found nor what speaks against the samples."""
+    judged = found.judgement
+    return (
+        found.kind == "not_enough_evidence"
+        and judged is not None
+        and judged.grade == "lossy"
+        and not judged.doubts
+    )

@@ -30,7 +30,7 @@ from roundoff.diagnosis.repair import (
     wants_search,
 )
 from roundoff.diagnosis.repairable_model import corrected, like_target
-from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep
+from roundoff.diagnosis.result import Check, Diagnosis, Measure, Repair, RepairStep, is_unexplained
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
 from roundoff.errors import BadInput, RoundoffError, reason
@@ -113,7 +113,7 @@ def _repaired(
     if wants_search(found):
         return _searched(found, source, settings, search, judge=judge)
     fixed = fix_places(found, source, settings, judge)
-    if found.kind != "culprits" or judge.enough(judge.score(fixed.quantized)):
+    if not (found.kind == "culprits" or is_unexplained(found)) or judge.enough(judge.score(fixed.quantized)):
         return fixed
     return better_of(fixed, _searched(found, source, settings, search, judge=judge), judge)
 
