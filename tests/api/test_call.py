@@ -8,6 +8,29 @@ import pytest
 
 from roundoff.api.call import Call, DataOptions, public
 from roundoff.cli import parse_words
+from roundoff.errors import BadInput
+
+
+@pytest.mark.parametrize(
+    ("typed", "numbers"),
+    [
+        ({"scale": "1/255"}, {"scale": 1 / 255}),
+        ({"mean": "0.5,1/4,2", "std": "3"}, {"mean": (0.5, 0.25, 2.0), "std": 3.0}),
+        ({"mean": ["1/2", 4]}, {"mean": (0.5, 4.0)}),
+        ({"image_size": "4x6", "image_resize": "crop"}, {"image_size": (4, 6), "image_resize": "crop"}),
+    ],
+)
+def test_numbers_may_be_written_as_they_are_typed(typed: dict[str, Any], numbers: dict[str, Any]) -> None:
+    ours, theirs = (Call("layers", each, DataOptions).sample_options(limit=None) for each in (typed, numbers))
+    assert ours == theirs
+    assert ours.image is not None
+
+
+def test_what_is_no_number_is_refused_however_it_is_written() -> None:
+    for value in ("1/0", "half", "0.5,x", ["1/2", "y"]):
+        with pytest.raises(BadInput, match="which is no number"):
+            Call("layers", {"mean": value}, DataOptions).sample_options(limit=None)
+
 
 GIVEN: list[tuple[str, dict[str, Any]]] = [
     ("layers", {"model": Path("a.onnx"), "data": "x", "target": "t", "method": "local", "samples": 3}),

@@ -354,8 +354,8 @@ BAD: dict[str, tuple[Callable[[], object], str, str]] = {
         "",
     ),
     "no sizes": (
-        lambda: roundoff.check_io(preprocessed=[FIRST, FIRST], shape="2x12"),
-        "shape= is '2x12', which is no list of sizes",
+        lambda: roundoff.check_io(preprocessed=[FIRST, FIRST], shape="2x-12"),
+        "shape= is '2x-12', which is no list of sizes",
         "give sizes, as in (224, 224)",
     ),
 }

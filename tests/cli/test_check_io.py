@@ -111,7 +111,7 @@ def test_single_files_and_archives(tmp_path: Path, capsys: pytest.CaptureFixture
     np.savez(tmp_path / "a.npz", boxes=values, scores=values * 2)
     np.savez(tmp_path / "b.npz", boxes=values, scores=values * 2 + 1)
     assert run("--result", tmp_path / "a.npz", tmp_path / "b.npz") == 1
-    assert "worst scores" in flat(capsys.readouterr().out)
+    assert "worst sample scores" in flat(capsys.readouterr().out)
 
 
 def test_tolerances_and_known_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """The command ``roundoff diagnose``."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -147,6 +148,26 @@ def test_a_float_model_that_only_guesses_is_not_the_fault_of_quantization(run: R
     text = " ".join(out.split())
     assert (code, text.split(":")[0]) == (1, "NOT A QUANTIZATION PROBLEM")
     assert "look at how samples are processed, and at their labels" in text
+
+
+def test_labels_of_other_classes_lead_the_verdict(run: Run) -> None:
+    np.save("beyond.npy", np.load("labels.npy") + 10)
+    code, out, _ = run("--labels", "beyond.npy", quantized="good.onnx")
+    assert code == 1
+    assert out.startswith("NOT ENOUGH EVIDENCE: 24 of 24 labels are no class of the network, first ")
+
+
+def test_figures_of_fewer_samples_than_the_scores_say_so(run: Run) -> None:
+    images, labels = load_split("calibration")
+    np.save("images.npy", images[:80])
+    np.save("labels.npy", labels[:80])
+    _, out, err = run("--labels", "labels.npy", quantized="good.onnx")
+    header = next(line for line in out.splitlines() if "top-1 accuracy" in line)
+    used = re.search(r"top-1 agreement \S+ % \((\d+) samples\)", " ".join(err.split()))
+    assert used is not None
+    assert 0 < int(used[1]) < 80
+    assert f"output SQNR, n={used[1]} " in header
+    assert header.endswith(f"top-1 agreement, n={used[1]}")
 
 
 def test_an_evaluator_may_measure(run: Run) -> None:

@@ -1,5 +1,6 @@
 """roundoff.toml, init, completion, and what the bare command asks."""
 
+import contextlib
 import io
 import re
 import shlex
@@ -14,7 +15,7 @@ from onnx import helper
 
 import roundoff
 from roundoff import demo
-from roundoff.api.project import _SECTIONS, _TOP, FoundParts, look_into
+from roundoff.api.project import _SECTIONS, _TOP, FoundParts, look_into, target_hint
 from roundoff.cli import COMMANDS, GROUPS, command_of, main, parse_words
 from roundoff.cli.options import flat_options
 from roundoff.cli.project import _HAVE, first_commands, with_project
@@ -190,6 +191,23 @@ def test_somebody_is_asked_only_what_cannot_be_seen(project: Path) -> None:
     assert (options["model"], options["target"]) == (("later.onnx",), ("AX650",))
     assert (options["data"], options["scale"]) == (("pictures",), ("1/255",))
     assert (options["mean"], options["std"]) == (("0.485,0.456,0.406",), ("0.229,0.224,0.225",))
+
+
+def test_a_chip_that_is_not_set_is_told_with_its_line(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    told = " ".join(capsys.readouterr().err.split())
+    lines = Path("roundoff.toml").read_text().splitlines()
+    number = next(at for at, line in enumerate(lines, 1) if "target" in line)
+    line = f'set target = "NAME" in line {number} of roundoff.toml'
+    assert line in told
+    for words in (["quantize", "-o", "there"], ["layers"], ["diagnose"]):
+        with pytest.raises(SystemExit) if words[0] != "diagnose" else contextlib.nullcontext():
+            main(words)
+        assert line in " ".join(capsys.readouterr().err.split()), words
+    Path("roundoff.toml").write_text('model = "digits.onnx"\n')
+    assert target_hint() == 'put target = "NAME" at the top of roundoff.toml'
+    Path("roundoff.toml").write_text('model = "digits.onnx"\ntarget = "AX650"\n')
+    assert target_hint() == ""
 
 
 def test_an_empty_folder_is_no_project(tmp_path: Path) -> None:

@@ -128,3 +128,20 @@ def test_what_cannot_be_meant_is_refused_with_a_way_on(tmp_path: Path, text: str
         load_suite(make_zoo(tmp_path, text))
     assert said in str(refused.value)
     assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("text", "said", "fix"),
+    [
+        ('commands = ["quantize"]', "commands is ['quantize'], which is no table", "[commands.quantize]"),
+        ('models = "net.onnx"', "models is 'net.onnx', which is no table", "[models.NAME]"),
+        ("options = 3", "options is 3, which is no table", "write a table: [options]"),
+    ],
+)
+def test_what_must_be_tables_is_shown_as_one(tmp_path: Path, text: str, said: str, fix: str) -> None:
+    file = tmp_path / "suite.toml"
+    file.write_text(text)
+    with pytest.raises(BadInput) as refused:
+        load_suite(file)
+    assert said in refused.value.what
+    assert fix in str(refused.value.fix)

@@ -16,7 +16,7 @@ from roundoff.core.document import environment
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
 from roundoff.messages.message import english
-from roundoff.messages.numbers import parse_size
+from roundoff.messages.numbers import parse_number, parse_size, parse_sizes
 
 if TYPE_CHECKING:
     from roundoff.core.document import InputFile, RunDocument
@@ -46,17 +46,17 @@ class DataOptions(Limits, total=False):
     samples: int | None
     data_format: str
     raw_dtype: str | None
-    raw_shape: Sequence[int] | None
+    raw_shape: Sequence[int] | str | None
     image_color: str | None
     image_layout: str | None
-    image_size: Sequence[int] | None
+    image_size: Sequence[int] | str | None
     image_resize: str | None
     image_filter: str | None
     image_resizer: str | None
     image_pad: int | None
-    scale: float | None
-    mean: float | Sequence[float] | None
-    std: float | Sequence[float] | None
+    scale: float | str | None
+    mean: float | str | Sequence[float] | None
+    std: float | str | Sequence[float] | None
 
 
 class QuantizeOptions(DataOptions, total=False):
@@ -400,12 +400,30 @@ def sizes_in(option: str, value: Any) -> tuple[int, ...]:
     Raises:
         BadInput: They are something else.
     """
+    if isinstance(value, str):
+        try:
+            return parse_sizes(value)
+        except ValueError:
+            pass
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(map(_is_whole, value)):
         raise BadInput(
             english("{option} is {value!r}, which is no list of sizes.", option=option, value=value),
             fix=english("give sizes, as in (224, 224)"),
         )
     return tuple(value)
+
+
+def numbers_in(value: Any) -> Any:
+    """Numbers that are written as on the command line, ``"1/255"`` or ``"0.5,0.4,0.4"``; all else as it is."""
+    if isinstance(value, list | tuple):
+        return type(value)(numbers_in(each) for each in value)
+    if not isinstance(value, str):
+        return value
+    try:
+        found = tuple(parse_number(part) for part in value.split(","))
+    except ValueError:
+        return value
+    return found if len(found) > 1 else found[0]
 
 
 def _image_value(flag: str, value: Any) -> Any:
@@ -419,6 +437,7 @@ def _image_value(flag: str, value: Any) -> Any:
             )
         return sizes
     if flag in ("--scale", "--mean", "--std"):
+        value = numbers_in(value)
         many = value if isinstance(value, list | tuple) else [value]
         if (flag == "--scale" and many is value) or not all(isinstance(each, int | float) for each in many):
             raise BadInput(

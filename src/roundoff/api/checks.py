@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from roundoff.api.call import Call, DataOptions, Limits, public, sizes_in
+from roundoff.api.call import Call, DataOptions, Limits, numbers_in, public, sizes_in
 from roundoff.api.inputs import (
     DataLike,
     GivenModel,
@@ -167,7 +167,7 @@ def _side(stage: str, given: Any) -> "SideLike | None":
     return arrays if isinstance(given, Mapping) else arrays[""]
 
 
-def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float, float]) -> "IoCheckSettings":
+def _settings(scale: Any, mean: Any, std: Any, tolerances: tuple[float, float]) -> "IoCheckSettings":
     from roundoff.preprocessing.conventions import BYTE, MeanStd
     from roundoff.studies.check_io.study import IoCheckSettings
 
@@ -179,6 +179,7 @@ def _settings(scale: float | None, mean: Any, std: Any, tolerances: tuple[float,
             )
     if scale is None and mean is None and std is None:
         return IoCheckSettings(*tolerances)
+    scale, mean, std = map(numbers_in, (scale, mean, std))
     factor, means, stds = 1.0 if scale is None else scale, _channels(mean) or (0.0,), _channels(std) or (1.0,)
     if 0 in (factor, *stds):
         what = english("A scale or std of 0 leaves nothing of a picture.")

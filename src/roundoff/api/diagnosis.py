@@ -22,7 +22,14 @@ from roundoff.api.inputs import (
     open_labels,
 )
 from roundoff.api.outcome import Outcome
-from roundoff.api.subject import Subject, SubjectOptions, check_quantizers, check_subject, open_subject
+from roundoff.api.subject import (
+    Subject,
+    SubjectOptions,
+    check_quantizers,
+    check_subject,
+    open_subject,
+    or_in_project,
+)
 from roundoff.core.document import array_input, environment
 from roundoff.core.files import model_stem, output_directory, write_text
 from roundoff.core.progress import Deadline
@@ -221,7 +228,7 @@ def check_device_options(
         if quantized is None and target is None:
             raise BadInput(
                 english("There is nothing to diagnose: neither a quantized model nor dumps were given."),
-                fix=english("add --quantized FILE, --target NAME or --dumps DIR"),
+                fix=or_in_project(english("add --quantized FILE, --target NAME or --dumps DIR")),
             )
         return
     if model is None and quantized is None:

@@ -111,6 +111,29 @@ def _placed(path: str, folder: Path) -> str:
     return str(placed) if folder != Path() and is_there(placed) else path
 
 
+_TARGET_LINE = re.compile(r"\s*#\s*target\s*=")
+
+
+def target_hint(folder: Path = Path()) -> str:
+    """How the chip is set in a project's file that sets none; empty where there is no such file, or it need not.
+
+    Args:
+        folder: Where it is.
+    """
+    file = folder / PROJECT_NAME
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+        if {"target", "quantized"} & set(load_project(folder).options):
+            return ""
+    except (OSError, UnicodeDecodeError, BadInput):
+        return ""
+    gaps = {"file": file, "setting": 'target = "NAME"'}
+    line = next((number for number, text in enumerate(lines, 1) if _TARGET_LINE.match(text)), None)
+    if line is None:
+        return english("put {setting} at the top of {file}", **gaps)
+    return english("set {setting} in line {line} of {file}, without its #", line=line, **gaps)
+
+
 # What a folder has -----------------------------------------------------------------------------------------------
 
 # Files and folders looked at, two levels deep: a project is found at once, a disk is not walked.

@@ -20,7 +20,7 @@ from roundoff.api.inputs import (
     own_inputs,
 )
 from roundoff.core.document import bytes_input, input_file
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, typed_words
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def open_subject(
     check_subject(call, model)
     if required and call.get("quantized") is None and call.get("target") is None:
         what = english("Neither a quantized model nor a chip to quantize for was given.")
-        raise BadInput(what, fix=english("add --quantized FILE or --target NAME"))
+        raise BadInput(what, fix=or_in_project(english("add --quantized FILE or --target NAME")))
     if call.get("target") is not None:
         return _quantized_here(call, model, explore=explore)
     found = _quantized_before(call, model, needs_samples=needs_samples)
@@ -236,6 +236,14 @@ def fewer_samples(call: Call, samples: "Samples") -> "tuple[Message, ...]":
 
 
 # How to quantize.
+
+
+def or_in_project(fix: str) -> str:
+    """What to do without a chip, and where the project's file would say it, of which functions take nothing."""
+    from roundoff.api.project import target_hint
+
+    hint = target_hint() if typed_words() is not None else ""
+    return english("{fix}, or {hint}", fix=fix, hint=hint) if hint else fix
 
 
 def target_of(given: Any) -> "Target":

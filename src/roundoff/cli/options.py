@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from roundoff.core.files import is_model, model_files
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
-from roundoff.messages.numbers import parse_size
+from roundoff.messages.numbers import parse_number, parse_size, parse_sizes
 
 if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
@@ -118,26 +118,20 @@ def _picture_size(text: str) -> tuple[int, ...]:
 
 def _sizes(text: str, otherwise: str, rank: int = 0) -> tuple[int, ...]:
     try:
-        sizes = tuple(int(part) for part in text.lower().split("x"))
+        sizes = parse_sizes(text)
     except ValueError:
         sizes = ()
-    if not sizes or min(sizes) < 1 or len(sizes) != (rank or len(sizes)):
+    if not sizes or len(sizes) != (rank or len(sizes)):
         raise refused(otherwise, text=text)
     return sizes
 
 
 def number(text: str) -> float:
     """A number or a quotient of two, such as 1/127.5."""
-    numerator, slash, denominator = text.partition("/")
     try:
-        above, below = float(numerator), float(denominator) if slash else 1.0
-        # An infinite denominator would make a harmless zero of a slip.
-        number = above / below if math.isfinite(below) else math.nan
-    except (ValueError, ZeroDivisionError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise refused("{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5", text=text)
-    return number
+        return parse_number(text)
+    except ValueError as error:
+        raise refused("{text!r} is not a number; write one as in 0.5, 1/255 or 1/127.5", text=text) from error
 
 
 def numbers(text: str) -> tuple[float, ...]:

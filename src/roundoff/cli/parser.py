@@ -11,13 +11,27 @@ from roundoff.errors import BadInput, nearest
 from roundoff.messages.catalogue import LANGUAGES, Language, current_language, translate, translation
 from roundoff.messages.message import english, shown
 
+# What argparse says of options that are missing.
+_MISSING = ("the following arguments are required: %s", "one of the arguments %s is required")
+
 
 class CommandParser(argparse.ArgumentParser):
     """Says what is wrong and where to read on, instead of repeating the whole usage."""
 
     def error(self, message: str) -> NoReturn:
         """End with what argparse says is wrong."""
-        self.refuse(message)
+        starts = tuple(said.partition("%s")[0] for each in _MISSING for said in (each, _help_text(each)))
+        missing = message.startswith(starts)
+        self.refuse(message, fix=self._set_target() if missing and "--target" in message else "")
+
+    def _set_target(self) -> str:
+        """How the chip that is missing is set in the project's file; empty where there is none."""
+        from roundoff.api.project import target_hint
+
+        hint = target_hint()
+        if not hint:
+            return ""
+        return english("{hint}, or add --target NAME; see '{prog} --help'", hint=hint, prog=self.prog)
 
     def format_help(self) -> str:
         """The help in the language of the terminal."""
@@ -57,17 +71,20 @@ class CommandParser(argparse.ArgumentParser):
             error.message = shown(error.message)
             raise
 
-    def refuse(self, message: str, *, wrong: str = "", known: Iterable[str] = ()) -> NoReturn:
+    def refuse(self, message: str, *, wrong: str = "", known: Iterable[str] = (), fix: str = "") -> NoReturn:
         """End with an error.
 
         Args:
             message: What is wrong.
             wrong: A word that is not known.
             known: Words that are; one that is much like it is suggested.
+            fix: What to do, if not to read the help.
         """
         # Where nothing is alike the help is the better list.
         meant = nearest(wrong, known) if wrong else ""
-        if meant.endswith("?"):
+        if fix:
+            pass
+        elif meant.endswith("?"):
             fix = english("{meant} See '{prog} --help'", meant=meant, prog=self.prog)
         else:
             fix = english("see '{prog} --help'", prog=self.prog)

@@ -194,13 +194,16 @@ def init(args: argparse.Namespace, terminal: Terminal) -> int:
       [goal]          max-drop, min-metric, max-cost
       [limits]        max-memory, threads
     """
-    from roundoff.api.project import init
+    from roundoff.api.project import init, target_hint
 
     said = {"model": args.model, "data": args.data, "labels": args.labels, "target": args.target}
     ask = _Questions(terminal) if sys.stdin.isatty() and sys.stderr.isatty() else None
     file = init(**said, force=args.force, ask=ask)
     terminal.text(file.read_text(encoding="utf-8"))
     terminal.written([file])
+    hint = target_hint()
+    if hint:
+        terminal.wrapped(english("{hint}; 'roundoff targets' lists the names", hint=hint))
     return EXIT_OK
 
 

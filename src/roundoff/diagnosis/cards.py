@@ -521,8 +521,8 @@ def score_table(found: Diagnosis, hero: HeroCard, *, expected: bool) -> pages.Ta
 
 def _counted(name: Phrase, measure: Measure, found: Diagnosis) -> Phrase:
     """What a column is, with its samples where the scores beside it are of others."""
-    repair, samples = found.repair, measure.samples or found.samples
-    others = repair is not None and any(each.samples != samples for each in repair.scores)
+    samples = measure.samples or found.samples
+    others = any(each.samples != samples for each in _told_scores(found))
     return bilingual("diagnosis.of_count", name=name, count=samples) if others else name
 
 

@@ -135,6 +135,11 @@ class Scores:
         return not any(each.kind in ("unrepeatable", "blind") for each in self.doubts)
 
     @property
+    def mislabelled(self) -> Doubt | None:
+        """That labels are no class of the network; None where all are."""
+        return next((each for each in self.doubts if each.kind == "labels"), None)
+
+    @property
     def tolerated(self) -> float:
         """How much of it may be lost."""
         return TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
@@ -333,7 +338,8 @@ def _kind(
     scores = evidence.scores
     fine = scores is not None and scores.fine
     if scores is not None and scores.guesses:
-        return "elsewhere"
+        # Labels of other classes say nothing of the float network.
+        return "not_enough_evidence" if scores.mislabelled else "elsewhere"
     if proven:
         return "culprits"
     grade = judgement.grade if judgement is not None else "fine" if loss.agrees or fine else "lossy"
@@ -369,12 +375,23 @@ def _verdict(
             return message("diagnosis.verdict_distributed", db=now)
         case "elsewhere":
             return _elsewhere_text(evidence, now, agrees=loss.agrees)
-        case _ if judgement is not None and judgement.grade in ("no_evidence", "incomplete") and not hurried:
-            key = "diagnosis.verdict_no_ground" if judgement.doubts else "diagnosis.verdict_outputs_not_judged"
-            return message(key, db=now)
         case _:
-            key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
-            return message(key, db=now, best=best)
+            return _open_text(evidence, judgement, hurried=hurried, db=now, best=best)
+
+
+def _open_text(
+    evidence: QuantizationEvidence, judgement: Judgement | None, *, hurried: bool, db: Argument, best: Argument
+) -> Message:
+    """Why there is not enough evidence."""
+    scores = evidence.scores
+    wrong = scores.mislabelled if scores is not None and scores.guesses else None
+    if wrong is not None:
+        return message("coverage.doubt_labels", count=wrong.count, of=wrong.of, name=wrong.name)
+    if judgement is not None and judgement.grade in ("no_evidence", "incomplete") and not hurried:
+        key = "diagnosis.verdict_no_ground" if judgement.doubts else "diagnosis.verdict_outputs_not_judged"
+        return message(key, db=db)
+    key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
+    return message(key, db=db, best=best)
 
 
 def _healthy_text(evidence: QuantizationEvidence, loss: Loss) -> Message:

@@ -317,6 +317,33 @@ def parse_size(text: str) -> int:
     return int(size)
 
 
+def parse_number(text: str) -> float:
+    """A number or a quotient of two, such as ``1/127.5``.
+
+    Raises:
+        ValueError: It is neither, or not finite.
+    """
+    numerator, slash, denominator = text.partition("/")
+    above, below = float(numerator), float(denominator) if slash else 1.0
+    # An infinite denominator would make a harmless zero of a slip.
+    number = above / below if below and math.isfinite(below) else math.nan
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Sizes of axes with an x between them, such as ``3x224x224``.
+
+    Raises:
+        ValueError: They are something else.
+    """
+    sizes = tuple(int(part) for part in text.lower().split("x"))
+    if min(sizes) < 1:
+        raise ValueError(text)
+    return sizes
+
+
 def format_size(size: int) -> str:
     """A number of bytes in at most four digits, in a form `parse_size` reads: ``512 B``, ``1.5 GB``."""
     value, unit = float(size), "B"

@@ -207,7 +207,7 @@ def _others(found: Tuning) -> Iterator[_Line]:
         return
     scores = _scores(found, held.score, held.float_score)
     others = commas(count_of(held.samples, "other_sample"), _interval(found, held.interval))
-    yield translate("search.not_searched"), semicolons(scores, others)
+    yield translate("search.held_out"), semicolons(scores, others)
     if held.met is False and found.verdict != "best_effort":
         yield "", translate("search.less", goal=shown(found.goal))
     elif held.shown is False and found.verdict == "unproven":

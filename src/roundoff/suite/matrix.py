@@ -165,6 +165,16 @@ def _known(where: object, given: Any, names: Sequence[str]) -> None:
             raise BadInput(english("{where} has an entry {key!r}.", where=where, key=key), fix=nearest(key, names))
 
 
+def _table_fix(part: str, given: Any) -> str:
+    """How a part of the file is written, with the first name that was given for it."""
+    if part == "options":
+        return english("write a table: {table}", table="[options]")
+    first = given[0] if isinstance(given, list) and given else given
+    known = isinstance(first, str) and first.isidentifier()
+    name = first if known else "quantize" if part == "commands" else "NAME"
+    return english("write a table for each: {table}", table=f"[{part}.{name}]")
+
+
 def _goals(where: object, *given: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for each in given:
@@ -238,9 +248,13 @@ class _SuiteReader:
     def units(self) -> Iterator[SuiteUnit]:
         models, commands = self._content.get("models", {}), self._content.get("commands", {})
         boards = self._content.get("boards", {})
-        for part in (models, commands, boards, self._general):
-            if not isinstance(part, dict):
-                raise BadInput(english("{where} is no table.", where=self._file), fix=_FIX)
+        parts = {"models": models, "commands": commands, "boards": boards, "options": self._general}
+        for part, given in parts.items():
+            if not isinstance(given, dict):
+                what = english(
+                    "{file}: {part} is {given!r}, which is no table.", file=self._file, part=part, given=given
+                )
+                raise BadInput(what, fix=_table_fix(part, given))
         for name, asked in commands.items():
             kind = asked.get("name", name) if isinstance(asked, dict) else name
             kind = str(kind).replace("-", "_")

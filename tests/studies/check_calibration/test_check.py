@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.studies.check_calibration.findings import influence_findings
+from roundoff.studies.check_calibration.page import _converged
 from roundoff.studies.check_calibration.result import CheckFinding, RangeRow
 from tests.studies.check_calibration.sets import check, images, kinds, normalized_net
 
@@ -223,3 +224,14 @@ def test_findings_of_an_earlier_document_keep_their_english() -> None:
     (found,) = [each for each in check(PLANTED["constant"]()).faults if each.kind == "blank"]
     assert codec.validate_python(codec.dump_python(found, mode="json")) == found
     assert found.text.within("zh") == "1 个样本为常量\uff1a5"
+
+
+def test_how_many_would_do_is_told_of_suitable_samples_alone() -> None:
+    good = check(images(64))
+    assert good.passed
+    bad = check(images(64) * np.float32(255), others=images(20, 1))
+    assert bad.faults
+    texts = [" ".join(value for _, value in _converged(each)) for each in (good, bad)]
+    assert good.enough is None or "would do" in texts[0]
+    assert bad.enough is not None
+    assert "would do" not in texts[1]

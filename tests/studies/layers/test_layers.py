@@ -219,12 +219,12 @@ def test_a_distributed_loss_says_whether_it_is_the_weights() -> None:
     )
     text = said(replace(REPORT, verdict=changed))
     assert "all weights in float give 22.0 dB, all activations in float 5.0 dB: it is the weights of many" in text
-    assert "try roundoff transform with equalize,bias-correct evens out channels" in text
+    assert "try equalize and bias-correct even out channels of different size" in text
     turned = replace(changed, float_weights=activations, float_activations=weights)
-    assert "try roundoff quantize with --calibration" in said(replace(REPORT, verdict=turned))
+    assert "try ranges by other calibration methods" in said(replace(REPORT, verdict=turned))
     close = replace(changed, float_activations=Experiment((), 20.0, 0.9, True))
     assert "it is the" not in said(replace(REPORT, verdict=close))
-    assert "try roundoff partial tells how many" in said(replace(REPORT, verdict=close))
+    assert "try more of them in float, or in 16 bits" in said(replace(REPORT, verdict=close))
 
 
 def test_a_fine_network_is_called_so() -> None:

@@ -63,7 +63,7 @@ def audit_page(
 
 
 def _lines(audit: Audit) -> Iterator[tuple[str, str]]:
-    yield translate("audit.asked_by"), audit.request or translate("audit.nobody")
+    yield translate("audit.asked_by"), shown(audit.request) if audit.request else translate("audit.nobody")
     yield from _sorts(audit)
     yield from _computed(audit)
     yield from _kinds(audit)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from roundoff.core.plan import Precision
 from roundoff.messages.message import english
 
-RUN_PLAN = "the plan of the run"
+RUN_PLAN = english("the plan of the run")
 """The request where a run is audited."""
 
 Severity = Literal["silent", "explained", "info"]

@@ -41,7 +41,7 @@ def audit_against(model: QuantizedModel, plan: QuantPlan, *, subject: str) -> Au
     plans = {node.node: node for node in plan.nodes}
     found: list[Findings] = [compare_edges(plan, view), {node.node: _explained(node) for node in plan.nodes}]
     found += [check_numbers(model.float_model, model.quantizers), _oddities(view)]
-    return _audit(subject, f"target {plan.target}", view, _merged(*found), plans=plans)
+    return _audit(subject, english("target {target}", target=plan.target), view, _merged(*found), plans=plans)
 
 
 def audit_run(

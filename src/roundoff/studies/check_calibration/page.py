@@ -109,7 +109,8 @@ def _converged(check: CalibrationCheck) -> Iterator[_Line]:
         return
     curve = ", ".join(f"{point.samples}: {percentage(point.typical)}" for point in check.curve[-5:])
     yield translate("check_calibration.ranges"), translate("check_calibration.width", curve=curve)
-    if check.enough is None:
+    # How many of the wrong samples would do is no advice.
+    if check.enough is None or check.faults:
         return
     if check.enough < check.samples:
         yield "", translate("check_calibration.enough", samples=count_of(check.enough, "sample"))
