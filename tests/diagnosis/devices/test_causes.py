@@ -13,6 +13,7 @@ from benchmarks.planted.subject import subject, with_weights
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.study import diagnose_device
 from roundoff.diagnosis.result import Diagnosis
+from roundoff.errors import BadInput
 from roundoff.preprocessing.conventions import preparations
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.devices.devices import HeldDumps, diagnosed, planted
@@ -301,3 +302,19 @@ def test_large_values_of_integers_are_not_taken_for_half_precision() -> None:
     samples = few_samples(large)
     found = diagnose_device(large.healthy, ArraySamples(samples), HeldDumps(wrong.run(samples)))
     assert [(each.cause, each.tensors[0]) for each in found.accused] == [("wrong-dequantization", tensor)]
+
+
+def test_what_a_device_makes_of_nan_that_it_was_fed_is_no_fault_of_it() -> None:
+    """That sample is left out, and speaks against a good word; where there are no others nothing can be said."""
+    _, make = next(each for each in clean_cases("plain", 0) if each[1]().dumps is not None)
+    case = make()
+    name = next(iter(case.samples))
+    spoilt = np.array(case.samples[name])
+    spoilt[0].flat[0] = np.nan
+    found = diagnosed(replace(case, samples={**case.samples, name: spoilt}))
+    assert (found.kind, found.findings) == ("not_enough_evidence", ())
+    assert found.judgement is not None
+    assert "nonfinite_inputs" in [each.kind for each in found.judgement.doubts]
+    spoilt[:] = np.nan
+    with pytest.raises(BadInput, match="All samples hold NaN"):
+        diagnosed(replace(case, samples={**case.samples, name: spoilt}))

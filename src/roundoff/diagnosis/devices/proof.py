@@ -311,7 +311,7 @@ def recovered(suspect: DeviceSuspect, explained: Sequence[Array]) -> float:
     """Part of the error beyond what is expected that an explanation takes away."""
     _, before, after, noise = _energies(suspect.pairs, explained)
     wrong = before - noise
-    if wrong <= 0:
+    if not wrong > 0:
         return 0.0
     gone = max(0.0, 1 - after / before)
     most = _MOST_GONE_WIDE if suspect.wide else _MOST_GONE

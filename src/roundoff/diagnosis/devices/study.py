@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.coverage import Doubt
 from roundoff.core.quantizers import Quantizer
-from roundoff.core.tensors import TensorSource
+from roundoff.core.tensors import Array, TensorSource
 from roundoff.diagnosis.causes.device_ranges import (
     clipping_findings,
     follows_scale,
@@ -43,17 +43,18 @@ from roundoff.diagnosis.loss import Loss, decibels_of
 from roundoff.diagnosis.registry import ask, explain, find_cause
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.subject import loss_measures
-from roundoff.errors import CannotAlign
+from roundoff.errors import BadInput, CannotAlign
 from roundoff.graph.interface import inputs, outputs, topology
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import beside_tensors
-from roundoff.messages.message import Argument, Message, as_message, joined, message, short_name
+from roundoff.messages.message import Argument, Message, as_message, english, joined, message, short_name
 from roundoff.messages.numbers import decibels_text
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples
+from roundoff.run.evaluators import Subset
 from roundoff.tensors.stored import remarks_of, rungs_of, runs_of, target_of
 
 # One in float may add up in half precision, too, which costs as much more than storing what it computes there;
@@ -96,7 +97,14 @@ def diagnose_device(
         BadInput: The samples do not fit the model.
         ModelFailed: The model cannot be run.
     """
-    quantized = _as_quantized(subject)
+    quantized, given = _as_quantized(subject), samples
+    # What a device makes of NaN that it was fed is no fault of it, and shows none.
+    finite = tuple(at for at in range(len(samples.names)) if _is_finite(samples.feed(at)))
+    if not finite and samples.names:
+        what = english("All samples hold NaN or infinite values ({count}).", count=len(samples.names))
+        raise BadInput(what, fix=english("give the samples that the device was fed, finite ones among them"))
+    if len(finite) < len(samples.names):
+        samples = Subset(samples, finite)
     rungs = rungs_of(dumps) if len(rungs_of(dumps)) > 1 else {}
     first = next(iter(rungs), "")
     if first and first in runs_of(dumps)[1:]:
@@ -119,7 +127,7 @@ def diagnose_device(
         with np.errstate(all="ignore"):
             found = _DeviceDiagnosis(replay, notebook).run()
     found = _with_rungs(found, quantized.float_model, samples, rungs, names)
-    evidence = judge_outputs(quantized.float_model, None, samples, threads=notebook.settings.threads)
+    evidence = judge_outputs(quantized.float_model, None, given, threads=notebook.settings.threads)
     late = bool(found.not_looked_at) and notebook.settings.deadline.left <= 0
     lacking = len(samples.names) - len(replay.readout.samples)
     doubts = (
@@ -283,6 +291,10 @@ def _replay(
         message("diagnosis.left_out", tensor=each.name, why=as_message(each.detail)) for each in left_out
     ]
     return replace(replay, readout=replace(whole, left_out=left_out))
+
+
+def _is_finite(feed: Mapping[str, Array]) -> bool:
+    return all(each.dtype.kind != "f" or bool(np.isfinite(each).all()) for each in map(np.asarray, feed.values()))
 
 
 def _what_was_read(replay: DeviceReplay) -> Message:
