@@ -117,7 +117,7 @@ _SAME = "a reader that other documents come to, too"
 UNTRIED = {
     **dict.fromkeys((
         "case/archive.py:refuse_leaks", "demo/stories.py:_board", "graph/caffe/wire.py:_tables",
-        "messages/catalogue.py:_translations", "pages/html/render.py:_asset",
+        "messages/catalogue.py:_phrases", "messages/catalogue.py:_translations", "pages/html/render.py:_asset",
         "preprocessing/conventions.py:table_rows", "report/explain.py:_page_text",
     ), _OURS),
     **dict.fromkeys((
@@ -134,7 +134,8 @@ UNTRIED = {
         "vendors/ascend/layouts.py:_converted", "vendors/ascend/scales.py:_of_quant",
     ), _INSIDE),
     **dict.fromkeys((
-        "api/project.py:_array_shape", "case/bundle.py:_check_free", "case/sources.py:_configuration",
+        "api/project.py:_array_shape", "api/project.py:target_hint",
+        "case/bundle.py:_check_free", "case/sources.py:_configuration",
         "vendors/amct/caffe.py:read", "vendors/ascend/comparison.py:_model_name",
         "vendors/ascend/single.py:_long_names",
         "vendors/pulsar2/ticket.py:_missed_goal",

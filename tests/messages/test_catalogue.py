@@ -65,7 +65,7 @@ def test_no_phrase_is_unused() -> None:
 
 def test_gaps_are_filled_in_each_language() -> None:
     found = bilingual("sensitivity.chart", kind=bilingual("sensitivity.node"))
-    assert found.en == "The leading nodes, with where the mean lies at 95 % confidence"
+    assert found.en == "The leading nodes, with their intervals of 95 %"
     assert found.zh.startswith("排名靠前的节点")
     assert found.within("zh") == found.zh
     assert plain("x") == Phrase("x", "x")

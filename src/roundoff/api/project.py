@@ -9,7 +9,7 @@ from typing import Any
 
 from roundoff.api.call import public
 from roundoff.api.inputs import PathLike, as_path
-from roundoff.core.files import is_there, write_text
+from roundoff.core.files import is_there, read_small, write_text
 from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english, shown
@@ -122,9 +122,9 @@ def target_hint(folder: Path = Path()) -> str:
     """
     file = folder / PROJECT_NAME
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
         if {"target", "quantized"} & set(load_project(folder).options):
             return ""
+        lines = read_small(file, what=english("The project")).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError, BadInput):
         return ""
     gaps = {"file": file, "setting": 'target = "NAME"'}
