@@ -212,6 +212,7 @@ def kills() -> bool:
 _RACER = """
 import sys
 from benchmarks.suite import _units, nothing
+from roundoff.suite.unit import do_unit
 for unit in _units(200):
     do_unit(unit, sys.argv[1], work=nothing)
 """
