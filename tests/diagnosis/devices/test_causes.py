@@ -316,5 +316,5 @@ def test_what_a_device_makes_of_nan_that_it_was_fed_is_no_fault_of_it() -> None:
     assert found.judgement is not None
     assert "nonfinite_inputs" in [each.kind for each in found.judgement.doubts]
     spoilt[:] = np.nan
-    with pytest.raises(BadInput, match="All samples hold NaN"):
+    with pytest.raises(BadInput, match="All samples to compare hold NaN"):
         diagnosed(replace(case, samples={**case.samples, name: spoilt}))

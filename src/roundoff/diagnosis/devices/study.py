@@ -99,12 +99,16 @@ def diagnose_device(
     """
     quantized, given = _as_quantized(subject), samples
     # What a device makes of NaN that it was fed is no fault of it, and shows none.
-    finite = tuple(at for at in range(len(samples.names)) if _is_finite(samples.feed(at)))
-    if not finite and samples.names:
-        what = english("All samples hold NaN or infinite values ({count}).", count=len(samples.names))
+    # Only those of the dump are read where names tell which: there may be many others.
+    every, written = range(len(samples.names)), set(dumps.samples)
+    named = [at for at in every if samples.names[at] in written]
+    looked = named if len(named) > 1 else every
+    broken = {at for at in looked if not _is_finite(samples.feed(at))}
+    if broken and len(broken) == len(looked):
+        what = english("All samples to compare hold NaN or infinite values ({count}).", count=len(looked))
         raise BadInput(what, fix=english("give the samples that the device was fed, finite ones among them"))
-    if len(finite) < len(samples.names):
-        samples = Subset(samples, finite)
+    if broken:
+        samples = Subset(samples, tuple(at for at in every if at not in broken))
     rungs = rungs_of(dumps) if len(rungs_of(dumps)) > 1 else {}
     first = next(iter(rungs), "")
     if first and first in runs_of(dumps)[1:]:
