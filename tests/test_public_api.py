@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,40 @@ def test_paths_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert roundoff.read_aliases("names.json") == {"a": "b"}
     with pytest.raises(roundoff.RoundoffError, match=r"run\.json does not exist"):
         roundoff.load_document("run.json")
+
+
+PARTS = [
+    name
+    for name, home in roundoff._HOMES.items()
+    if inspect.isfunction(getattr(roundoff, name)) and "api." not in home
+]
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("wrong", [object(), {}, b"", [object()], ...], ids=lambda value: type(value).__name__)
+def test_a_part_given_what_it_does_not_take_says_what_it_takes(name: str, wrong: Any) -> None:
+    part = getattr(roundoff, name)
+    needed = [each for each in inspect.signature(part).parameters.values() if each.default is each.empty]
+    if not needed:
+        return
+    with pytest.raises(roundoff.BadInput) as refused:
+        part(*[wrong] * len(needed))
+    assert re.match(rf"roundoff\.{name}\(\): ({'|'.join(each.name for each in needed)}) is ", refused.value.what)
+    assert refused.value.fix.startswith("give ")
+
+
+def test_what_a_part_is_to_be_given_names_the_part_that_gives_it() -> None:
+    with pytest.raises(roundoff.BadInput) as refused:
+        roundoff.quantize_model("model.onnx", None, None)  # type: ignore[arg-type]
+    assert refused.value.what == "roundoff.quantize_model(): model is of type str."
+    assert refused.value.fix == "give Model (of roundoff.load_model())"
+    with pytest.raises(roundoff.BadInput) as refused:
+        roundoff.open_samples("images.npy", [3])  # type: ignore[list-item]
+    assert refused.value.fix == "give Sequence of InputSpec (of roundoff.inputs())"
+
+
+def test_arrays_that_cannot_be_measured_together_are_bad_input() -> None:
+    for pair in (([1.0, 2.0], [1.0]), (["a"], ["b"]), ([[1.0], [1.0, 2.0]], [1.0, 2.0, 3.0])):
+        with pytest.raises(roundoff.BadInput) as refused:
+            roundoff.measure_pair(*pair)
+        assert refused.value.fix

@@ -243,7 +243,10 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"roundoff.{name}")
     # The package `roundoff.align` would hide a function of that name here.
     there = "align" if name == "pair_tensors" else name
-    return getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), there)
+    value = getattr(importlib.import_module(f"roundoff.{_HOMES[name]}"), there)
+    if isinstance(value, type) or _HOMES[name].startswith("api."):
+        return value
+    return importlib.import_module("roundoff.api.parts").part(name, value)
 
 
 def __dir__() -> list[str]:

@@ -356,10 +356,16 @@ def measure_pair(
         candidate: Likewise; the dtypes may differ.
         channel_axis: Axis on which energies are kept apart, from the end when negative; None for none.
         block: Elements per step; changes speed, not results (beyond the last bits).
+
+    Raises:
+        BadInput: Their shapes differ, or their values are no numbers.
     """
     reference, candidate = _real(reference), _real(candidate)
     if reference.shape != candidate.shape:
-        raise ValueError(f"shapes differ: {reference.shape} and {candidate.shape}")
+        raise BadInput(
+            english("The shapes differ: {one} and {other}.", one=reference.shape, other=candidate.shape),
+            fix=english("give two arrays of one shape"),
+        )
     narrow = all(np.can_cast(side.dtype, np.float32) for side in (reference, candidate))
     axis = usable_axis(reference.shape, channel_axis)
     meter = _Meter(np.float32 if narrow else np.float64, channels=None if axis is None else reference.shape[axis])
