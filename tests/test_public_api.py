@@ -105,9 +105,8 @@ def test_parts_are_found_by_other_processes_take_numbers_out_of_arrays_and_speak
         part = getattr(roundoff, name)
         assert getattr(sys.modules[part.__module__], part.__qualname__) is part  # as `pickle` looks for it
     same = np.arange(6.0)
-    assert roundoff.score(roundoff.measure_pair(same, same, block=np.int64(4))).values["cosine"] == pytest.approx(
-        1
-    )
+    sums = roundoff.measure_pair(same, same, block=np.int64(4))  # type: ignore[arg-type]
+    assert roundoff.score(sums).values["cosine"] == pytest.approx(1)
     with pytest.raises(roundoff.BadInput) as refused:
         roundoff.load_model(np.ones(3))  # type: ignore[arg-type]
     assert isinstance(refused.value.fix, Translatable)
