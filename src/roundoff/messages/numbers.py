@@ -270,22 +270,23 @@ def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A CSV file; what does not exist is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([_plain(text) for text in heading])
+    writer.writerow([csv_cell(text) for text in heading])
     for row in rows:
-        writer.writerow([_plain(value) for value in row])
+        writer.writerow([csv_cell(value) for value in row])
     return out.getvalue()
 
 
-def _plain(value: object) -> object:
+def csv_cell(value: object) -> str:
+    """A value in a CSV file, with all its digits; no text is run as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return " ".join(map(str, value))
+        return " ".join(map(csv_cell, value))
     if isinstance(value, float):
-        return repr(value)
-    return safe_cell(value) if isinstance(value, str) else value
+        return repr(float(value))  # numpy's say of what type they are
+    return safe_cell(value) if isinstance(value, str) else str(value)
 
 
 # Numbers of bytes as people write and read them.
