@@ -199,6 +199,7 @@ def test_a_command_and_its_function_take_them_by_name(
     # What is to be typed next can be typed.
     assert "TokenEvaluator" not in said.out + said.err
     found = roundoff.diagnose("bigrams.onnx", target="weights-int4", data="words.npy", evaluator="nll")
-    assert found.result.metric is not None and found.result.metric.name == "nll"
+    assert found.result.metric is not None
+    assert found.result.metric.name == "nll"
     with pytest.raises(roundoff.BadInput, match="nlll"):
         roundoff.diagnose("bigrams.onnx", target="weights-int4", data="words.npy", evaluator="nlll")
