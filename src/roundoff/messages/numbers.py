@@ -116,6 +116,12 @@ def percent_digits(share: float, decimals: int = 2) -> str:
     return f"{100 - 10**-decimals:.{decimals}f}" if rounded_up else text
 
 
+def percent_number(share: float, digits: int = 2) -> str:
+    """A share in per cent with a few significant digits, without its sign; a large one has no exponent."""
+    text = f"{100 * share:.{digits}g}"
+    return percent_digits(share, 1).removesuffix(".0") if "e+" in text else text
+
+
 def share_text(share: float, decimals: int = 2) -> str:
     """A share in per cent with so many decimals: ``97.60 %``."""
     return f"{percent_digits(share, decimals)} %"
