@@ -173,8 +173,8 @@ def judge_channels(
     live = int(np.count_nonzero(alive))
     ratio = float(reach.max() / np.median(reach[alive])) if live else None
     gain = _gain_db(float(shared.step), own.step[alive])
-    risk = _risk(below, live, own_scales=own_scales)
     finite = not empty.all()
+    risk: Risk = _risk(below, live, own_scales=own_scales) if finite else "no values"
     middle, means = record.quantiles(), record.means()
     return ChannelSpread(
         name=inspected.name,

@@ -421,7 +421,7 @@ def _at_risk(report: ChannelReport) -> list[ChannelSpread]:
 
 
 def _channels_headline(report: ChannelReport) -> str:
-    risky, total = len(_at_risk(report)), len(report.spreads)
+    risky, total = len(_at_risk(report)), sum(each.risk != "no values" for each in report.spreads)
     text = translate("channels.headline", risky=risky, all=total, number=1 if 1 in (risky, total) else total)
     if not report.samples:
         return text

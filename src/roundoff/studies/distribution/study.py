@@ -408,6 +408,8 @@ class _Axes:
 
 # Outliers: how many channels of each tensor are small against its largest value.
 
+_NOT_FINITE = "outliers.reason_nonfinite"
+
 
 def find_outliers(
     quantized: QuantizedModel,
@@ -450,6 +452,10 @@ def find_outliers(
     watchers = [record for _, _, record in records]
     seen = _watch(model, samples, watchers, limits=settings.limits, progress=progress)
     skipped |= {each.tensors[0]: as_message(each.problem) for each in watchers if each.problem}
+    for order, _, record in records:
+        values = record.record.observation()
+        if not record.problem and 0 < values.count == _nonfinite(values):
+            skipped[tensors[order].name] = message(_NOT_FINITE)
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))
         others = (
@@ -457,9 +463,12 @@ def find_outliers(
             if len(skipped) > 1
             else ""
         )
+        unusable = any(each.key == _NOT_FINITE for each in skipped.values())
         raise BadInput(
             "No tensor has channels that can be counted: {name!r}: {reason}{others}.",
-            fix=english("leave --axis out, or choose other tensors with --nodes"),
+            fix=english("check the samples, then the model with 'roundoff dump --stats-only'")
+            if unusable
+            else english("leave --axis out, or choose other tensors with --nodes"),
             name=name,
             reason=reason,
             others=others,
@@ -467,7 +476,7 @@ def find_outliers(
     rows = tuple(
         _outlier_row(record.record.observation(), tensors[order], order=order, axis=axis, base=settings.log_base)
         for order, axis, record in records
-        if not record.problem
+        if tensors[order].name not in skipped
     )
     return OutlierReport(
         reference=shown(model.path),
