@@ -300,9 +300,8 @@ def sensitivity(
     """
     from roundoff.measure.metrics import require
     from roundoff.measure.rows import ROW_FIELDS
-    from roundoff.studies.sensitivity.ranking import report_sensitivity
+    from roundoff.studies.sensitivity.ranking import SensitivitySettings, report_sensitivity
     from roundoff.studies.sensitivity.study import analyze_sensitivity
-    from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
     call = Call("sensitivity", options, SubjectOptions)
     check_subject(call, model)
