@@ -27,7 +27,7 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 from roundoff.pages.cards import Card, HeroCard
-from roundoff.pages.html.charts import spans, svg_chart
+from roundoff.pages.html.charts import LONGEST_COMMAND, spans, svg_chart
 from roundoff.pages.html.drawings import card_html
 from roundoff.pages.html.network import box_look, network_html, opened
 from roundoff.pages.terminal import command_lines
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 # A cell with more characters is broken into lines.
 _LONGEST_LINE = 40
-# A command with more goes on in another line that a shell joins again.
-_LONGEST_COMMAND = 100
 # More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.
 _MANY_ROWS = 60
 
@@ -209,6 +207,6 @@ def _template() -> "Template":
         "say": bilingual,
         "spans": spans,
         "command_lines": command_lines,
-        "longest_command": _LONGEST_COMMAND,
+        "longest_command": LONGEST_COMMAND,
     }
     return environment.get_template("report.html.j2")
