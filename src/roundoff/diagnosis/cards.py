@@ -215,7 +215,8 @@ def _notice(found: Diagnosis) -> tuple[Mark, Phrase] | None:
         told = done.measures[0]
         if done.reached or (done.held_out and done.proven and not done.doubts):
             ends = {"before": _amount(told.before, told), "after": _amount(told.after, told)}
-            return "good", bilingual("card.confirmed", count=done.held_out, **ends)
+            # Crossed, every sample was held out once.
+            return "good", bilingual("card.confirmed", count=max(done.held_out, told.samples), **ends)
         why = phrase_of(done.doubts[0]) if done.doubts else bilingual("card.fitted")
         return "open", bilingual("card.unconfirmed", why=why)
     if not found.scores and found.side == "quantization" and found.samples:
