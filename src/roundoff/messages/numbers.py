@@ -225,9 +225,16 @@ _SHORT = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _TEN = 10.0
 
 
+# From here on a value has an exponent.
+_EXPONENTS_FROM = 1e6
+
+
 def number(value: float | None, digits: int = 4) -> str:
-    """A value with a few significant digits; nothing when there is none."""
-    return "" if value is None else f"{value:.{digits}g}"
+    """A value with a few significant digits; nothing when there is none. Thousands have no exponent."""
+    if value is None:
+        return ""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+0" in text and abs(value) < _EXPONENTS_FROM else text
 
 
 def percentage(share: float | None) -> str:

@@ -267,7 +267,8 @@ def wide_weights(
     judged = trial.judged
     if not narrow or judged is None or judged.judgement.grade == "fine" or _WIDE not in settings.target.weights:
         return ()
-    bench, costs = Bench(model, samples, threads=settings.threads, keep=True), dict[str, float]()
+    bench = Bench(model, samples, threads=settings.threads, keep=True, max_memory=settings.max_memory)
+    costs: dict[str, float] = {}
     chosen, exact = spread(len(samples.names), _RANKED_ON), bench.open()
     wanted = [found for [found] in bench.run(chosen, exact)]
     for each in narrow:

@@ -263,7 +263,9 @@ def network_page(document: RunDocument) -> Page | None:
         )
         for node in topology.nodes
     )
-    caption = bilingual(f"network.{colouring.name}")
+    on_device = document.diagnosis is not None and document.diagnosis.side == "device"
+    name = "local_device" if on_device and colouring.name == "local" else colouring.name
+    caption = bilingual(f"network.{name}")
     boxes = network_boxes(document, colouring.values, higher_is_better=colouring.higher_is_better)
     summary = bilingual("network.summary", count=len(nodes), boxes=len(boxes))
     block = NetworkBlock(

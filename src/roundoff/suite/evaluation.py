@@ -112,9 +112,12 @@ def _opened(unit: SuiteUnit) -> Evaluation:
     labels = open_labels(unit.options.get("labels"), samples.names, cut=True)
     evaluator = unit.options.get("evaluator")
     judging = JudgeOptions(
-        evaluator=None if evaluator is None else Path(evaluator), labels=labels, threads=call.threads
+        evaluator=None if evaluator is None else Path(evaluator),
+        labels=labels,
+        threads=call.threads,
+        max_memory=call.max_memory,
     )
-    bench = Bench(network.float_model, samples, threads=call.threads)
+    bench = Bench(network.float_model, samples, threads=call.threads, max_memory=call.max_memory)
     fixed = all(
         each.shape is not None and all(isinstance(size, int) for size in each.shape[1:])
         for each in inputs(network.float_model)
