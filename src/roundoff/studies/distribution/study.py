@@ -19,7 +19,7 @@ from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quanti
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
-from roundoff.messages.numbers import nonfinite_note
+from roundoff.messages.numbers import first_of, nonfinite_note
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import LiveSource, Samples, complete_values, each_sample, read_feed
@@ -358,7 +358,7 @@ def _axes_of(
         return found, ()
     if not found:
         raise errors[left_out[0]]
-    listed = ", ".join(left_out[:_MOST_LISTED]) + (" ..." if len(left_out) > _MOST_LISTED else "")
+    listed = first_of(left_out, _MOST_LISTED)
     return found, (message("channels.note_without", names=listed),)
 
 
