@@ -255,7 +255,7 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     steps = _after_comparison(args) if is_open and table is None else []
     # Who asks for an order wants to see a table.
     rows = _SORTED_ROWS if args.sort == "worst" and args.rows == 0 else args.rows
-    if is_open and table is None and not rows:
+    if is_open and table is None and rows == 0:
         again = ["--force"] if (args.output or args.html or args.junit) and not args.force else []
         steps.append(shlex.join(["roundoff", *args.words, "--rows", "all", *again]))
     page = comparison_page(document, View(rows, args.sort)) if table is None else table
