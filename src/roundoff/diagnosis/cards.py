@@ -214,7 +214,7 @@ def _notice(found: Diagnosis) -> tuple[Mark, Phrase] | None:
     if done is not None and done.measures and any(step.kept for step in done.steps):
         told = done.measures[0]
         if done.reached or (done.held_out and done.proven and not done.doubts):
-            ends = {"before": _amount(told.before, told), "after": _amount(told.after, told)}
+            ends = {"before": amount_text(told.before, told), "after": amount_text(told.after, told)}
             # Crossed, every sample was held out once.
             return "good", bilingual("card.confirmed", count=max(done.held_out, told.samples), **ends)
         why = phrase_of(done.doubts[0]) if done.doubts else bilingual("card.fitted")
@@ -224,7 +224,7 @@ def _notice(found: Diagnosis) -> tuple[Mark, Phrase] | None:
     return None
 
 
-def _amount(value: float, measure: Measure) -> Phrase:
+def amount_text(value: float, measure: Measure) -> Phrase:
     """A value of a measure with its unit; shares in per cent."""
     if measure.unit == "dB":
         text = decibels_shown(value)
@@ -361,8 +361,8 @@ def _ladder(finding: Finding, found: Diagnosis) -> Iterator[Rung]:
         bilingual(
             "card.rung_task",
             metric=phrase_of(each.what),
-            before=_amount(each.before, each),
-            after=_amount(each.after, each),
+            before=amount_text(each.before, each),
+            after=amount_text(each.after, each),
         )
         for each in finding.of_task[:1]
     ]
@@ -391,12 +391,12 @@ def _rung(
     role: NetworkRole | None = None,
     strong: bool = False,
 ) -> Rung:
-    text = decibels_shown(value) if measure.unit == "dB" else _amount(value, measure)
+    text = decibels_shown(value) if measure.unit == "dB" else amount_text(value, measure)
     return Rung(label, value, text, note or plain(""), role or "changed", strong)
 
 
 def _from(measure: Measure) -> Phrase:
-    before = decibels_shown(measure.before) if measure.unit == "dB" else _amount(measure.before, measure)
+    before = decibels_shown(measure.before) if measure.unit == "dB" else amount_text(measure.before, measure)
     return bilingual("card.rung_from", before=before, samples=measure.samples)
 
 

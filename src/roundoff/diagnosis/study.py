@@ -621,6 +621,7 @@ class _QuantizationDiagnosis:
         settings, runner = self.notebook.settings, case.runner
         if not settings.pictures or self.notebook.out_of_time(_LAYER_RUNS * runner.seconds):
             return None
+        runner.bench.rest()
         try:
             return layer_errors(self.quantized, case.facts.everything, self.samples, runner.indices, settings)
         except RoundoffError:

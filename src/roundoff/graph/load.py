@@ -92,6 +92,15 @@ def inside_bytes(proto: Any) -> int:
     return sum(stored_bytes(tensor) for tensor in proto.graph.initializer if not is_external(tensor))
 
 
+_FLOAT_BYTES = 4
+
+
+def float_bytes(model: "Model") -> int:
+    """Size of the weights of the main graph, with codes as the floats that they stand for."""
+    tensors = model.proto.graph.initializer
+    return sum(max(_FLOAT_BYTES * math.prod(tensor.dims), stored_bytes(tensor)) for tensor in tensors)
+
+
 def is_external(tensor: Any) -> bool:
     """Whether a tensor's values lie outside the model's file."""
     return bool(tensor.data_location == tensor.EXTERNAL)
@@ -389,7 +398,7 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
 
 def _foreign(path: Path) -> tuple[str, str] | None:
     """What a file of another tool is, and what to do."""
-    from roundoff.core.foreign_files import foreign_file
+    from roundoff.core.files import foreign_file
 
     return foreign_file(path)
 

@@ -307,7 +307,7 @@ def _layer_errors(evidence: DeviceEvidence) -> LayerErrors | None:
     blank = (None,) * len(tensors)
     units = tuple(nodes[name] for name in tensors)
     return LayerErrors(
-        tuple(replay.readout.samples[at] for at in replay.indices),
+        tuple(replay.readout.samples[at][0] for at in replay.indices),
         nodes=units,
         units=units,
         tensors=tensors,
