@@ -242,6 +242,11 @@ def number(value: float | None, digits: int = 4) -> str:
     return f"{float(text):.0f}" if "e+0" in text and abs(value) < _EXPONENTS_FROM else text
 
 
+def spaced_percent(text: str) -> str:
+    """What a user typed, ``99%``, as it is told: ``99 %``."""
+    return f"{text.strip().removesuffix('%').rstrip()} %" if text.strip().endswith("%") else text
+
+
 def percentage(share: float | None) -> str:
     """A share in per cent that is 0 or 100 only when it really is."""
     if share is None:
