@@ -20,8 +20,7 @@ from roundoff.cli.diagnosis import compare
 from roundoff.cli.options import OptionGroup, flat_options
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
-from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START, OUTLIERS_CSV_START
-from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
+from roundoff.studies.distribution.page import CHANNELS_CSV_START, DISTRIBUTION_CSV_START, OUTLIERS_CSV_START
 from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
 from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
 

@@ -17,6 +17,7 @@ from roundoff.api.inputs import (
     describe_value,
     file_inputs,
     is_path,
+    known_evaluator,
     open_data,
     open_evaluator,
     open_labels,
@@ -180,6 +181,7 @@ def diagnose(
     from roundoff.diagnosis.study import examine
 
     call = Call("diagnose", options, SubjectOptions)
+    evaluator = known_evaluator(evaluator)
     check_device_options(
         call,
         model,

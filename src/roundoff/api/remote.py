@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from roundoff.run.capture import Samples
     from roundoff.studies.partial.scores import CandidateScoring, Chunks, ChunkScores
     from roundoff.studies.sensitivity.exact import ExactEngine
-    from roundoff.studies.sensitivity.subjects import SensitivitySettings
+    from roundoff.studies.sensitivity.ranking import SensitivitySettings
 
 Workers = LocalWorkers | DaskWorkers
 

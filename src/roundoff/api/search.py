@@ -23,6 +23,7 @@ from roundoff.api.inputs import (
     describe_value,
     file_inputs,
     is_path,
+    known_evaluator,
     open_data,
     open_labels,
     open_model,
@@ -193,7 +194,8 @@ def tune(
     from roundoff.search.tune import tune as search_recipe
 
     asked = _Asked(
-        evaluator, labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local, time, max_trials,
+        known_evaluator(evaluator), labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local,
+        time, max_trials,
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
     call = Call("tune", options, TargetOptions)

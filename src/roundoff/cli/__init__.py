@@ -98,7 +98,7 @@ _MODULES = {
     "quantization": ("quantize", "transform", "tune", "export-settings", "targets"),
     "runs": ("report", "diff", "gate", "explain", "serve", "mcp", "reproduce", "bundle"),
     "tensors": ("dump", "convert"),
-    "project": ("init", "demo"),
+    "project": ("init", "demo", "completion"),
 }  # fmt: skip
 """Where commands are that have no module of their own name."""
 

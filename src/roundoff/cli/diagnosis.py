@@ -292,7 +292,7 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
     if found.repair is not None and any(step.kept for step in found.repair.steps):
-        steps = _after_repair(args, found_in, data)
+        steps = _after_repair(args, found_in, data)[1 if found.repair.reached else 0 :]
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
     elif (found.kind in ("culprits", "distributed") or is_unexplained(found)) and not args.fix:
@@ -326,7 +326,7 @@ def _after_comparison(args: argparse.Namespace) -> list[str]:
 
 
 def _after_repair(args: argparse.Namespace, run: str, data: list[str]) -> list[list[str]]:
-    """What is left to do with a repaired model: see it on other samples, and tell the tool that builds it."""
+    """What is left to do with a repaired model: see it on other samples, then tell the tool that builds it."""
     # Scales belong to the float model that was written with them.
     written = Path(run) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
     others = [

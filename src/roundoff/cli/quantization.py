@@ -17,7 +17,6 @@ from roundoff.cli.options import (
     THREADS,
     a_number,
     command,
-    evaluator,
     given,
     group,
     how_to_quantize,
@@ -194,7 +193,7 @@ def _share(text: str) -> float:
     target("the chip, as listed by 'roundoff targets', or a .toml file"),
     group(
         "goal",
-        one_of(opt("--evaluator FILE", "a Python file that measures a model", type=evaluator), LABELS),
+        one_of(opt("--evaluator FILE", "a Python file that measures a model"), LABELS),
         one_of(
             opt("--max-drop 1%|X", "what may be lost: a share of the float metric, or X of it (default: 1%%)"),
             opt("--min-metric X", "the metric to reach, instead", type=_finite),

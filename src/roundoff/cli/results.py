@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page
-    from roundoff.report.plots.canvas import PictureForm
+    from roundoff.report.plots.curves import PictureForm
     from roundoff.vendors.dialects.settings import ToolSettings
 
     Shown = Page | RenderableType | None
@@ -110,7 +110,7 @@ def check_results(args: argparse.Namespace) -> None:
         if isinstance(path, Path):
             check_output_file(path, force=args.force, option=option, starts=starts)
     if plot is not None:
-        from roundoff.report.plots.canvas import require_matplotlib
+        from roundoff.report.plots.curves import require_matplotlib
 
         if folder:
             _check_folder(args)
@@ -257,7 +257,7 @@ def _stems(pictures: "Mapping[str, Painter]") -> "dict[str, Painter]":
 def _unasked_pictures(picture: Pictures | None, terminal: "Terminal") -> dict[str, bytes]:
     """The pictures that go into a run directory; none where nothing can be drawn, which is said."""
     from roundoff.errors import MissingExtra
-    from roundoff.report.plots.canvas import require_matplotlib
+    from roundoff.report.plots.curves import require_matplotlib
 
     if not isinstance(picture, Mapping):
         return {}

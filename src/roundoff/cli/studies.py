@@ -355,7 +355,7 @@ def channels(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.studies import channels
     from roundoff.report.plots.distributions import channels_picture
-    from roundoff.studies.distribution.channel_pages import channels_page
+    from roundoff.studies.distribution.page import channels_page
 
     names_from(args)
     check_results(args)
@@ -392,7 +392,7 @@ def outliers(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.studies import outliers
     from roundoff.pages.blocks import View
     from roundoff.report.plots.distributions import outliers_picture
-    from roundoff.studies.distribution.channel_pages import outliers_page
+    from roundoff.studies.distribution.page import outliers_page
 
     check_results(args)
     outcome = outliers(**given(args, terminal))

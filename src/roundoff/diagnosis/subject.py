@@ -63,12 +63,7 @@ class Suspect:
 
 def same_grid(left: Quantizer, right: Quantizer) -> bool:
     """Whether two quantizers have the same codes for the same values."""
-    return (
-        left.spec == right.spec
-        and left.params.scale.shape == right.params.scale.shape
-        and bool(np.array_equal(left.params.scale, right.params.scale))
-        and bool(np.array_equal(left.params.zero_point, right.params.zero_point))
-    )
+    return left.spec == right.spec and left.params.equals(right.params)
 
 
 def find_suspects(quantized: QuantizedModel) -> tuple[Suspect, ...]:

@@ -398,7 +398,7 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
 
 def _foreign(path: Path) -> tuple[str, str] | None:
     """What a file of another tool is, and what to do."""
-    from roundoff.core.foreign_files import foreign_file
+    from roundoff.core.files import foreign_file
 
     return foreign_file(path)
 

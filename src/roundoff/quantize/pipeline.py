@@ -17,7 +17,7 @@ from roundoff.graph.block_weights import block_products
 from roundoff.graph.draft import MOST_NAMED, named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import STANDARD_DOMAINS, captured, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, all_nodes, captured, subgraphs
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
@@ -392,8 +392,5 @@ def _note(node: Any, quantized: set[str]) -> Message:
 
 def _inside(node: Any) -> Iterator[Any]:
     """The nodes of all subgraphs, in all depths, without those that only hold constants."""
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            if inner.op_type != "Constant":
-                yield inner
-            yield from _inside(inner)
+    inside = (inner for graph in subgraphs(node) for inner in all_nodes(graph))
+    return (inner for inner in inside if inner.op_type != "Constant")

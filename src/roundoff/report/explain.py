@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.document import RunDocument
+from roundoff.diagnosis.cards import amount_text
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
@@ -22,7 +23,14 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import english, shown
-from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
+from roundoff.messages.numbers import (
+    decibels,
+    decibels_with_unit,
+    named_score,
+    percent_digits,
+    percent_number,
+    score_text,
+)
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
 from roundoff.studies.run_diff.result import CEILING_DB
@@ -67,12 +75,12 @@ def finding_text(finding: Finding) -> str:
     else:
         said.append(translate("explain_text.suspected"))
     for measure in (*finding.measures[:1], *finding.of_task):
-        before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
+        before, after = (amount_text(each, measure) for each in (measure.before, measure.after))
         said.append(translate("explain_text.went", what=shown(measure.what), before=before, after=after))
     if finding.control is not None:
         said.append(translate("explain_text.control", control=control_text(finding.control)))
     if finding.share:
-        said.append(translate("explain_text.share", share=f"{100 * finding.share:.0f}"))
+        said.append(translate("explain_text.share", share=percent_digits(finding.share, 0)))
     if finding.remedy is not None:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         said.append(translate("explain_text.remedy", title=title, cost=cost))
@@ -101,9 +109,9 @@ def _layer(document: RunDocument, name: str) -> Iterator[str]:
         yield translate("explain_text.accumulated", score=_score(row.accumulated))
     if row.introduced is not None:
         cause = translate(f"explain_text.cause_{row.introduced.cause.replace(' ', '_')}")
-        yield translate("explain_text.adds", share=f"{100 * row.introduced.output_share:.2g}", cause=cause)
+        yield translate("explain_text.adds", share=percent_number(row.introduced.output_share), cause=cause)
     if row.clipped:
-        yield translate("explain_text.clipped", share=f"{100 * row.clipped:.2g}")
+        yield translate("explain_text.clipped", share=percent_number(row.clipped))
     used = None if row.accumulated is None else row.accumulated.used_levels
     if used is not None and row.levels:
         yield translate("explain_text.codes", used=used, all=row.levels)

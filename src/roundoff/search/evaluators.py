@@ -214,7 +214,7 @@ class VendorJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """What a network scores, as a file that stock onnxruntime runs."""
-        from roundoff.run.answers import finite_number
+        from roundoff.run.evaluators import finite_number
 
         with ScratchFolder() as folder:
             file = folder / "model.onnx"
@@ -227,7 +227,7 @@ class VendorJudge:
         rule = getattr(self._evaluator, "metric_eval", None)
         if rule is None:
             return None
-        from roundoff.run.answers import verdict
+        from roundoff.run.evaluators import verdict
 
         return verdict(
             self._call(rule, float_score, score), of=english("metric_eval() in {path}", path=self._path)

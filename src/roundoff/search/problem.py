@@ -28,9 +28,8 @@ from roundoff.search.cost import CostModel, FreeOption, free_options, with_optio
 from roundoff.search.judges import SignalJudge
 from roundoff.search.store import TrialJournal, describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_nodes, worst_names
+from roundoff.studies.sensitivity.ranking import SensitivitySettings, UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""

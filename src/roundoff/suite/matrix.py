@@ -23,8 +23,7 @@ from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.studies.run_diff.gate import decibels, metric_budget
-from roundoff.suite.content import ContentHashes, is_url
-from roundoff.suite.fetching import FetchedFiles, changed, default_cache
+from roundoff.suite.fetching import ContentHashes, FetchedFiles, changed, default_cache, is_url
 
 _SCHEMA = 1
 # Results may differ in their last bits between versions of these.

@@ -220,8 +220,8 @@ class Imported:
 
 
 def import_caffe(
-    prototxt: Path,
-    caffemodel: Path | None,
+    prototxt: Path | str,
+    caffemodel: Path | str | None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     fill: bool = False,
@@ -238,7 +238,8 @@ def import_caffe(
     Raises:
         BadInput: A file is missing or damaged, the two do not belong together, or a layer cannot be converted.
     """
-    return import_net(read_net(prototxt, caffemodel, shapes=shapes, fill=fill))
+    numbers = None if caffemodel is None else Path(caffemodel)
+    return import_net(read_net(Path(prototxt), numbers, shapes=shapes, fill=fill))
 
 
 def import_net(net: Net) -> Imported:

@@ -10,6 +10,7 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, joined, message
+from roundoff.messages.numbers import percent_number
 from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
@@ -72,7 +73,7 @@ def _findings(
 def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator[Message]:
     levels = {"used": quantizer.levels_used, "all": quantizer.levels}
     if quantizer.clipped > _MUCH_CLIPPED:
-        yield message("distribution.advice_clipped", share=f"{100 * quantizer.clipped:.2g}")
+        yield message("distribution.advice_clipped", share=percent_number(quantizer.clipped))
     wasted = _wasted_side(before, quantizer)
     if wasted:
         yield message(f"distribution.advice_no_{wasted}", **levels)
@@ -86,7 +87,7 @@ def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator
     ):
         yield message("distribution.advice_levels", **levels)
     elif quantizer.bits >= _FEWEST_BITS and quantizer.zeroed > _MUCH_ZEROED:
-        yield message("distribution.advice_zeroed", share=f"{100 * quantizer.zeroed:.2g}")
+        yield message("distribution.advice_zeroed", share=percent_number(quantizer.zeroed))
 
 
 def _wasted_side(before: ValueSummary, quantizer: QuantizerFacts) -> Literal["negative", "positive", ""]:
@@ -112,7 +113,7 @@ def _middle_share(before: ValueSummary, quantizer: QuantizerFacts) -> float | No
 
 def _narrow(before: ValueSummary, quantizer: QuantizerFacts, middle: float) -> Message:
     """Why nearly all values take few of the codes."""
-    share = f"{100 * middle:.2g}"
+    share = percent_number(middle)
     reach = max(abs(before.minimum or 0.0), abs(before.maximum or 0.0))
     widest = max(-quantizer.low, quantizer.high)
     if reach < widest / 2:

@@ -16,12 +16,11 @@ from roundoff.measure.metrics import get_metric
 from roundoff.messages.message import english
 from roundoff.messages.numbers import counted
 from roundoff.pages.text_files import table_csv
-from roundoff.report.plots.canvas import require_matplotlib
+from roundoff.report.plots.curves import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
-from roundoff.studies.sensitivity.ranking import report_sensitivity
+from roundoff.studies.sensitivity.ranking import SensitivitySettings, report_sensitivity
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, log_table, progress
 from roundoff.vendors.horizon.inputs import (
     METRICS,
