@@ -390,8 +390,11 @@ class _Move:
         for consumer in quantizer.consumers:
             # What a toolchain writes otherwise, such as a mean as convolutions, still reads the same tensor.
             same = self._nodes.get(consumer.node)
-            other = same is not None and same.op_type != self._twin_nodes[consumer.node].op_type
-            reads = other and list(same.input[consumer.input :])[:1] == [quantizer.tensor]
+            reads = (
+                same is not None
+                and same.op_type != self._twin_nodes[consumer.node].op_type
+                and list(same.input[consumer.input :])[:1] == [quantizer.tensor]
+            )
             node = self._nodes.get(self._matched.get(consumer.node, consumer.node if reads else ""))
             if node is None or consumer.input >= len(node.input) or not node.input[consumer.input]:
                 continue
