@@ -103,7 +103,7 @@ def levers() -> Iterator[Lever]:
         exact, cost, by = _TRANSFORMS.get(
             step.name, ("same but for rounding", "as the toolchain has it", "targets")
         )
-        there = _in_integers
+        there: Callable[[Target], bool] = _in_integers
         if step.name == "block_weights":
             there = _has_blocks
         elif step.name in rewrites:
