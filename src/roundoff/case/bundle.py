@@ -76,7 +76,7 @@ from roundoff.messages.message import (
     some,
     verbatim,
 )
-from roundoff.messages.numbers import counted, decibels_text, format_size, number, score_text
+from roundoff.messages.numbers import counted, decibels_text, decibels_with_unit, format_size, number, score_text
 from roundoff.pages.blocks import Facts, Headline, Page
 from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
@@ -409,7 +409,7 @@ def _model_lines(
 
 
 def _db(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} dB"
+    return "-" if value is None else decibels_with_unit(value)
 
 
 def _cosine(value: float | None) -> str:

@@ -27,6 +27,19 @@ def subgraphs(node: Any) -> Iterator[Any]:
             yield from item.graphs
 
 
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and behind each those of its subgraphs, in all depths."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def input_at(node: Any, position: int) -> str:
+    """What a node reads at a place; empty where it reads nothing there."""
+    return str(node.input[position]) if position < len(node.input) else ""
+
+
 def reads(node: Any) -> tuple[str, ...]:
     """Every tensor a node needs, each once: its inputs and what its subgraphs capture."""
     return tuple(dict.fromkeys((*filter(None, node.input), *captured(node))))
@@ -385,12 +398,7 @@ class GraphAssembly:
 
     def free(self, name: str) -> str:
         """A name that nobody has: this one, or one like it."""
-        found, number = name, 1
-        while found in self._used:
-            number += 1
-            found = f"{name}_{number}"
-        self._used.add(found)
-        return found
+        return free_name(name, self._used)
 
     def constant(self, values: Array, name: str) -> str:
         """A constant; its name."""

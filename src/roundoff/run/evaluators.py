@@ -28,6 +28,7 @@ from roundoff.graph.load import Model
 from roundoff.messages.message import english
 from roundoff.run.bench import spread
 from roundoff.run.block_chain import feed_digest
+from roundoff.run.budget import keepable_bytes
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
 
@@ -336,14 +337,15 @@ class CountedRun:
         return self._run(feed)
 
 
-# Outputs are kept up to so many bytes.
-_KEPT_BYTES = 256 << 20
+def remembering(run: Run, *, max_memory: int | None = None) -> Run:
+    """A network that computes what it is fed once, however often and in whichever order an evaluator asks.
 
-
-def remembering(run: Run) -> Run:
-    """A network that computes what it is fed once, however often and in whichever order an evaluator asks."""
+    Args:
+        run: Runs it.
+        max_memory: Bytes the process may take, of which outputs get a part; most of the free memory by default.
+    """
     known: dict[str, dict[str, Array]] = {}
-    room = _KEPT_BYTES
+    room = most = keepable_bytes(max_memory)
 
     def again(feed: Mapping[str, Array]) -> dict[str, Array]:
         nonlocal room
@@ -352,7 +354,7 @@ def remembering(run: Run) -> Run:
         key = feed_digest(feed)
         if key not in known:
             found = run(feed)
-            size = sum(getattr(each, "nbytes", _KEPT_BYTES) for each in found.values())
+            size = sum(getattr(each, "nbytes", most) for each in found.values())
             if size > room:
                 return found
             room -= size

@@ -255,8 +255,8 @@ class _SuiteReader:
                 )
                 raise BadInput(what, fix=_table_fix(part, given))
         for name, asked in commands.items():
-            kind = asked.get("name", name) if isinstance(asked, dict) else name
-            kind = str(kind).replace("-", "_")
+            _known(f"{self._file}: commands.{name}", asked, asked)  # a table, of whatever it holds
+            kind = str(asked.get("name", name)).replace("-", "_")
             if kind not in COMMANDS or kind == BOARD:
                 known = [each.replace("_", "-") for each in COMMANDS if each != BOARD]
                 what = english("{file} has a command {name!r}.", file=self._file, name=kind)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from roundoff.core.document import RunDocument, parse_document, to_json
@@ -95,19 +94,10 @@ def _called(unit: SuiteUnit) -> Any:
     import roundoff.api as functions
 
     options = dict(unit.options)
-    if "evaluator" in options:
-        options["evaluator"] = known_evaluator(options["evaluator"])
     if unit.command == "diagnose" and options.pop("fix", False):
         return functions.diagnose(**options, explore=True).fix()
     placed = [options.pop(name) for name in ("reference", "candidate", "subject") if name in options]
     return getattr(functions, unit.command)(*placed, **options)
-
-
-def known_evaluator(given: Any) -> Any:
-    """A file, or one of the evaluators that ship."""
-    from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
-
-    return token_evaluators()[given] if given in TOKEN_EVALUATORS and not Path(given).exists() else given
 
 
 def figures_of(document: RunDocument, outcome: Any = None) -> dict[str, Any]:

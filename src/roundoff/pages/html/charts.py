@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 SIZE = 1000
 """Units of the box that shapes are drawn in, each way."""
+LONGEST_COMMAND = 100
+"""A command with more characters goes on in another line that a shell joins again."""
 _COLOURS = 6
 """Series of the style sheet; lines beyond them have a colour of their own, areas take the first again."""
 _FIRST_HUE, _NEXT_HUE, _SATURATIONS, _LIGHTNESSES = 96, 55, (40, 90), (36, 50, 62)

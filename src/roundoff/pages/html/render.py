@@ -30,7 +30,7 @@ from roundoff.pages.blocks import (
     is_hidden,
 )
 from roundoff.pages.cards import DB_LIMITS, Card, HeroCard, db_class
-from roundoff.pages.html.charts import spans, svg_chart, texts
+from roundoff.pages.html.charts import LONGEST_COMMAND, spans, svg_chart, texts
 from roundoff.pages.html.drawings import card_html, link_to
 from roundoff.pages.terminal import command_lines
 
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 # A cell with more characters is broken into lines.
 _LONGEST_LINE = 40
-# A command with more goes on in another line that a shell joins again.
-_LONGEST_COMMAND = 100
 # More rows than fit into a window: the table scrolls in a box of its own, whose height is known beforehand.
 _MANY_ROWS = 60
 
@@ -212,7 +210,7 @@ def _template() -> "Template":
         "say": bilingual,
         "spans": spans,
         "command_lines": command_lines,
-        "longest_command": _LONGEST_COMMAND,
+        "longest_command": LONGEST_COMMAND,
     }
     return environment.get_template("report.html.j2")
 

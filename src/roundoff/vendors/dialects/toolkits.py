@@ -582,11 +582,7 @@ def _overrides(decisions: Decisions) -> tuple[dict[str, list[dict[str, Any]]], l
 
 
 def _same(one: Quantizer, other: Quantizer) -> bool:
-    return (
-        one.spec.dtype == other.spec.dtype
-        and np.array_equal(one.params.scale, other.params.scale)
-        and np.array_equal(one.params.zero_point, other.params.zero_point)
-    )
+    return one.spec.dtype == other.spec.dtype and one.params.equals(other.params)
 
 
 def _entries(quantizer: Quantizer) -> list[dict[str, Any]]:
