@@ -412,7 +412,7 @@ def _bash(*, zsh: bool) -> str:
     head = "#compdef roundoff\nautoload -U +X bashcompinit && bashcompinit\n" if zsh else ""
     return f"""{head}_roundoff() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" cmd="" words="" word
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+  for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
     case "$word" in en|zh|-*) ;; *) cmd="$word"; break ;; esac
   done
   case "$cmd" in
