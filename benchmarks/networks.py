@@ -185,15 +185,16 @@ def rows(
     for step in steps:
         try:
             result = made(step, model, work, network, pythons)
-        except NotMade as why:
-            # Another tool that is not there, or does not take this network, is no fault of ours.
+            score = network.score(result.model, work)
+        except Exception as why:
+            # Another tool that is not there, or makes what cannot be run, is no fault of ours.
             if step not in PEERS:
                 raise
-            print(f"left out: {why}", flush=True)
+            print(f"{step} left out: {why}", flush=True)
             continue
         yield {
             "step": step,
-            "score": network.score(result.model, work),
+            "score": score,
             "int8": integer_share(result.model),
             "cpu_s": result.cpu_s,
             "peak_mb": result.peak_mb,

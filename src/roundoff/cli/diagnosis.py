@@ -28,6 +28,7 @@ from roundoff.cli.results import (
     HTML,
     JSON,
     check_results,
+    next_commands,
     print_page,
     print_settings,
     show,
@@ -241,7 +242,6 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.comparison import compare
     from roundoff.pages.blocks import View
-    from roundoff.pages.terminal import verdict_lines
     from roundoff.report.junit import comparison_junit
     from roundoff.report.pages import run_files
     from roundoff.studies.compare.page import comparison_page
@@ -253,11 +253,13 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     # A tensor fails or was not judged, or passes with a remark.
     is_open = found.state != "pass" or any(row.difference for row in found.rows)
     steps = _after_comparison(args) if is_open and table is None else []
-    labels = [translate("compare.next"), *("" for _ in steps[1:])]
     # Who asks for an order wants to see a table.
     rows = _SORTED_ROWS if args.sort == "worst" and args.rows == 0 else args.rows
+    if is_open and table is None and rows == 0:
+        again = ["--force"] if (args.output or args.html or args.junit) and not args.force else []
+        steps.append(shlex.join(["roundoff", *args.words, "--rows", "all", *again]))
     page = comparison_page(document, View(rows, args.sort)) if table is None else table
-    then = verdict_lines(zip(labels, steps, strict=True)) if steps else None
+    then = next_commands(page, translate("compare.next"), steps)
     junit = {} if args.junit is None else {args.junit: comparison_junit(found)}
     show(args, terminal, document, (page, then), also=junit)
     return int(outcome.exit_code)

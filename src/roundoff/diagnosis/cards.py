@@ -284,8 +284,11 @@ def _cost(done: Repair, found: Diagnosis) -> Iterator[Phrase]:
     yield bilingual("card.adds", names=added) if added else bilingual("card.adds_nothing")
     if done.precisions == found.precisions:
         yield bilingual("card.same_bits")
-    else:
-        yield from map(_precision, done.precisions.items())
+        return
+    for kind, count in done.precisions.items():
+        more = count - found.precisions.get(kind, 0)
+        if more > 0:
+            yield bilingual("card.more_bits", what=_precision((kind, more)))
 
 
 # A card for each cause.

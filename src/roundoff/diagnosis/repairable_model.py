@@ -31,14 +31,15 @@ from roundoff.diagnosis.interventions import (
 from roundoff.diagnosis.loss import Loss, LossMeter
 from roundoff.diagnosis.result import RemedyChange
 from roundoff.diagnosis.subject import Case, Fixes, Suspect, open_case
-from roundoff.errors import BadInput
+from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import Edges
 from roundoff.graph.nodes import producers
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.weights import Weights
+from roundoff.quantize.agreement import compare_outputs
 from roundoff.quantize.calibration.calibration import value_limits
 from roundoff.quantize.recipes import BIAS_CORRECTION, EXPLICIT_BIAS, PER_CHANNEL, BuiltModel, RecipeBuilder
-from roundoff.quantize.steps import StepContext, apply_correction, apply_transform, correction_names
+from roundoff.quantize.steps import TRANSFORMS, StepContext, apply_correction, correction_names
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
@@ -282,18 +283,26 @@ def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int
         RoundoffError: The transform does not get along with the network.
     """
     given = replace(case.facts.quantized, quantizers=tuple(case.quantizers()))
-    alike = apply_transform(step, given.float_model, context)
+    alike = TRANSFORMS.apply(step, given.float_model, context)
     if not alike.taken:
         return None
     made = replace(given, float_model=alike.model)
-    opened = open_case(
-        made,
-        case.runner.chosen,
-        arithmetic=case.facts.arithmetic,
-        threads=context.threads,
-        most=len(case.runner.indices),
-        ranges_only=places is not None,
-    )
+    try:
+        opened = open_case(
+            made,
+            case.runner.chosen,
+            arithmetic=case.facts.arithmetic,
+            threads=context.threads,
+            most=len(case.runner.indices),
+            ranges_only=places is not None,
+        )
+    except RoundoffError:
+        return None
+    # Both float networks ran: whether the transform changed what is computed on its own samples is known already.
+    both = list(zip(case.runner.float_outputs(), opened.runner.float_outputs(), strict=False))
+    fitted = both if places is None else [both[place] for place in places if place < len(both)]
+    if not compare_outputs(given.float_model, fitted).agrees:
+        return None
     moved = [suspect for suspect in opened.facts.suspects if _moved(case, opened, suspect)]
     # Codes that the file has for constants are those of other values.
     known = opened.facts.quantizers

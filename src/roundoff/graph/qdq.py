@@ -11,7 +11,7 @@ operators in front bring each value to the value of its code first: ``<name>_Rou
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -50,10 +50,15 @@ def code_element(spec: QuantSpec) -> OnnxType:
     Raises:
         BadInput: None is wide enough.
     """
-    width = next((width for width in _CODE_BITS if width >= spec.bits), 0)
-    element = by_dtype(f"{'int' if spec.signed else 'uint'}{width}") if width else None
+    return _code_element(spec.bits, spec.signed)
+
+
+@cache
+def _code_element(bits: int, signed: bool) -> OnnxType:
+    width = next((width for width in _CODE_BITS if width >= bits), 0)
+    element = by_dtype(f"{'int' if signed else 'uint'}{width}") if width else None
     if element is None:
-        what = english("Codes of {bits} bits cannot be written to an ONNX model.", bits=spec.bits)
+        what = english("Codes of {bits} bits cannot be written to an ONNX model.", bits=bits)
         raise BadInput(what, fix=english("choose {code_bits} bits or fewer", code_bits=_CODE_BITS[-1]))
     return element
 

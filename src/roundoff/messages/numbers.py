@@ -39,6 +39,11 @@ def decibels_message(value: float) -> Message:
     return message("common.exact") if value >= EXACT_DB else verbatim(f"{value:.1f} dB")
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names, and dots where there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
+
+
 def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """A note on things whose values are not all finite; none when there are no such things.
 
@@ -48,8 +53,8 @@ def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """
     if not names:
         return ()
-    named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return (message("counts.nonfinite", things=message(f"counts.{noun}", count=len(names)), names=named),)
+    things = message(f"counts.{noun}", count=len(names))
+    return (message("counts.nonfinite", things=things, names=first_of(names, _MOST_NAMED)),)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -235,6 +240,11 @@ def number(value: float | None, digits: int = 4) -> str:
         return ""
     text = f"{value:.{digits}g}"
     return f"{float(text):.0f}" if "e+0" in text and abs(value) < _EXPONENTS_FROM else text
+
+
+def spaced_percent(text: str) -> str:
+    """What a user typed, ``99%``, as it is told: ``99 %``."""
+    return f"{text.strip().removesuffix('%').rstrip()} %" if text.strip().endswith("%") else text
 
 
 def percentage(share: float | None) -> str:

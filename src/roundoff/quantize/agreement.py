@@ -1,6 +1,6 @@
 """How the outputs of two models agree when both are fed the same samples."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -406,19 +406,31 @@ def check_preparation(
         count: How many of the samples.
         threads: Threads per node.
     """
-    tolerance = _TOLERANCES[_coarsest_float(original)]
     count = min(count, len(samples.names))
-    chance = random_outputs(original)
-    tallies = {name: _PreparationTally(name) for name in outputs(original) if name not in chance}
     try:
         bench = Bench(original, samples, threads=threads)
-        for _, (left, right) in bench.beside(range(count), original, prepared):
-            for (name, ours), theirs in zip(left.items(), right.values(), strict=True):
-                if name in tallies:
-                    tallies[name].add(ours, theirs)
+        return compare_outputs(original, (pair for _, pair in bench.beside(range(count), original, prepared)))
     except RoundoffError as error:
-        return PreparationCheck((), count, tolerance, error.what, chance)
-    return PreparationCheck(tuple(tally.result() for tally in tallies.values()), count, tolerance, chance=chance)
+        tolerance = _TOLERANCES[_coarsest_float(original)]
+        return PreparationCheck((), count, tolerance, error.what, random_outputs(original))
+
+
+def compare_outputs(original: Model, pairs: Iterable[Sequence[Mapping[str, Array]]]) -> PreparationCheck:
+    """Compare what a model computes with what another form of it does.
+
+    Args:
+        original: The model.
+        pairs: Outputs of both, sample by sample, in the same order.
+    """
+    chance, count = random_outputs(original), 0
+    tallies = {name: _PreparationTally(name) for name in outputs(original) if name not in chance}
+    for left, right in pairs:
+        count += 1
+        for (name, ours), theirs in zip(left.items(), right.values(), strict=True):
+            if name in tallies:
+                tallies[name].add(ours, theirs)
+    results = tuple(tally.result() for tally in tallies.values())
+    return PreparationCheck(results, count, _TOLERANCES[_coarsest_float(original)], chance=chance)
 
 
 def _coarsest_float(model: Model) -> str:

@@ -320,10 +320,12 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     text = next((found for each in spellings if (found := term_text(each, metrics)) is not None), None)
     if text is not None:
         return text
+    if document is None and f"{name}{_PAGE}" in _pages():
+        return _page_text(f"{name}{_PAGE}")
     if document is None:
         what = english("{name!r} is no metric, verdict, cause or column.", name=name)
         meant = nearest(name, sorted({*term_names(), *(each.name for each in metrics)}))
-        stop = "" if meant.endswith("?") else "."
+        stop = "" if meant.endswith(("?", "\uff1f")) else ("\u3002" if current_language() == "zh" else ".")
         raise BadInput(
             what, fix=english("{meant}{stop} Of a node or finding, name its run, too", meant=meant, stop=stop)
         )
@@ -336,13 +338,17 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
 _PAGE = ".md"
 
 
-def _page_text(name: str) -> str:
-    """A page of the documentation, which the package carries; in Chinese where it has that form."""
+def _pages() -> dict[str, Path]:
+    """The pages of the documentation, which the package carries, by their names."""
     package = Path(__file__).parents[1]
     # A package that was built has the pages inside; a repository beside its sources.
     folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
-    pages = {path.name: path for path in sorted(folder.rglob(f"*{_PAGE}"))}
-    wanted = Path(name).name
+    return {path.name: path for path in sorted(folder.rglob(f"*{_PAGE}"))}
+
+
+def _page_text(name: str) -> str:
+    """A page of the documentation; in Chinese where it has that form."""
+    pages, wanted = _pages(), Path(name).name
     local = wanted.removesuffix(_PAGE) + f".{current_language()}{_PAGE}"
     found = pages.get(local) or pages.get(wanted)
     if found is None:

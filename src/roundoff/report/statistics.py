@@ -11,7 +11,7 @@ from rich.text import Text
 from roundoff.measure.statistics import TensorSummary
 from roundoff.messages.catalogue import translate
 from roundoff.messages.message import english, short_name, shown
-from roundoff.messages.numbers import csv_text, share_text
+from roundoff.messages.numbers import csv_text, first_of, share_text
 
 _COLUMNS = (
     "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",
@@ -69,7 +69,7 @@ def _headline(summaries: Sequence[TensorSummary]) -> Text:
         "{count} of {all} {all:tensor|tensors} {count:holds|hold} NaN or infinite values: {names}",
         count=len(damaged),
         all=len(summaries),
-        names=", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else ""),
+        names=first_of(damaged, _LISTED),
     )
     return Text(shown(broken), style="red")
 

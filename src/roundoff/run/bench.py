@@ -27,17 +27,14 @@ from roundoff.run.block_chain import (
     Chunk,
     SwitchedBlocks,
     agreement_db,
-    is_tunable,
-    make_tunable,
     read_chunks,
     stack_feeds,
-    structure,
     takes_batches,
-    tuned_feed,
 )
-from roundoff.run.budget import keepable_bytes
+from roundoff.run.budget import keepable_bytes, useful_threads
 from roundoff.run.capture import Samples, complete_values, read_feed
-from roundoff.run.session import HEAVY_BYTES, Session, open_session
+from roundoff.run.session import HEAVY_BYTES, Session, available_threads, open_session
+from roundoff.run.tunable import is_tunable, make_tunable, structure, tuned_feed
 from roundoff.run.variants import Copies
 
 FEW_SAMPLES, MORE_SAMPLES = 8, 32
@@ -163,7 +160,7 @@ class Bench:
     Args:
         model: The float network.
         samples: What it is fed.
-        threads: Threads to use; all cores by default.
+        threads: Threads to use; by default as many as nodes of this size gain from.
         keep: Whether inputs stay in memory once they were read, for whoever runs the same samples many times.
         max_memory: Bytes the process may take; most of the free memory by default.
 
@@ -180,16 +177,26 @@ class Bench:
         keep: bool = False,
         max_memory: int | None = None,
     ) -> None:
-        self.model, self.samples, self.threads = model, samples, threads
+        self.model, self.samples, self._threads = model, samples, threads
         self.room, self._max_memory = keepable_bytes(max_memory), max_memory
         self._kept_bytes = 0
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
+        self._ahead: dict[int, Mapping[str, Array]] = {}
         self._recent: list[tuple[Model, Opened]] = []
         self._blocks: dict[tuple[bool, bool], SwitchedBlocks | None] = {}
         self._asked: dict[bool, tuple[Sequence[Quantizer], int]] = {}
         self._shared: dict[
             tuple[bool, frozenset[Any]], tuple[Opened, Sequence[Quantizer], dict[str, tuple[str, str]]]
         ] = {}
+
+    @cached_property
+    def threads(self) -> int:
+        """Threads per node."""
+        if self._threads is not None or not self.samples.names:
+            return self._threads or available_threads()
+        first = self._ahead[0] = self.feed(0)
+        shapes = {name: array.shape for name, array in first.items()}
+        return useful_threads(self.model, values(self.model, shapes))
 
     def open(
         self,
@@ -358,7 +365,8 @@ class Bench:
             BadInput: They do not fit the network.
         """
         if self._kept is None:
-            return read_feed(self.model, self.samples, index)
+            known = self._ahead.pop(index, None)
+            return read_feed(self.model, self.samples, index) if known is None else known
         if (known := self._kept.get(index)) is not None:
             return known
         found = read_feed(self.model, self.samples, index)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.blocks import MOST_BLOCKS, BlockPartition, BlockVariants, Demand, Switched, cut_model
 from roundoff.graph.load import Model
 from roundoff.graph.nodes import subgraphs
-from roundoff.graph.qdq import code_element, uses_every_code
 from roundoff.graph.quantized_model import after_quantizers, chain_of
 from roundoff.graph.shapes import Value, declared_types
 from roundoff.graph.subgraph import detached, tap
@@ -31,6 +30,7 @@ from roundoff.messages.message import Message, english, message
 from roundoff.messages.numbers import format_size
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import Session, available_threads, interruptible, open_session
+from roundoff.run.tunable import is_tunable, make_tunable, structure, tuned_feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -529,61 +529,6 @@ def _worst(values: Iterable[float]) -> float:
     return min(values, default=math.inf)
 
 
-# Networks that differ only in scales and zero points of activations share a session, which is fed these.
-
-
-def is_tunable(quantizer: Quantizer) -> bool:
-    """Whether all that a network holds of a quantizer's range are scale and zero point."""
-    spec = quantizer.spec
-    if quantizer.kind != "activation" or spec.rounding != "half_even" or not uses_every_code(spec):
-        return False
-    element = code_element(spec)
-    return element.widened == element.dtype  # others cannot be fed
-
-
-def structure(quantizer: Quantizer) -> tuple[Any, ...]:
-    """What two quantizers of one place have in common when the same nodes do for both."""
-    if not is_tunable(quantizer):
-        return quantizer.name, id(quantizer)
-    return quantizer.name, quantizer.spec, _tuned_shape(quantizer)
-
-
-def _tuned_shape(quantizer: Quantizer) -> tuple[int, ...]:
-    return () if quantizer.spec.axis is None else quantizer.params.scale.shape
-
-
-def make_tunable(model: Model, names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Make scales and zero points of quantizers inputs that have a value; their names, by quantizer.
-
-    Args:
-        model: Whose graph is changed.
-        names: Quantizers, by what they are called in the graph.
-    """
-    graph = model.proto.graph
-    by_node = {f"{inside}_QuantizeLinear": name for inside, name in names.items()}
-    found = {by_node[node.name]: (node.input[1], node.input[2]) for node in graph.node if node.name in by_node}
-    wanted = {name for pair in found.values() for name in pair}
-    for tensor in graph.initializer:
-        if tensor.name in wanted:
-            value = graph.input.add(name=tensor.name)
-            value.type.tensor_type.elem_type = tensor.data_type
-            value.type.tensor_type.shape.SetInParent()
-            for size in tensor.dims:
-                value.type.tensor_type.shape.dim.add(dim_value=size)
-    return found
-
-
-def tuned_feed(quantizers: Iterable[Quantizer], places: Mapping[str, tuple[str, str]]) -> dict[str, Array]:
-    """What a session is fed beside a sample: scales and zero points of quantizers, from `make_tunable`."""
-    found: dict[str, Array] = {}
-    for each in quantizers:
-        scale, zero = places[each.name]
-        kind, shape = code_element(each.spec).dtype, _tuned_shape(each)
-        found[scale] = np.asarray(np.asarray(each.params.scale, np.float32).reshape(shape))
-        found[zero] = np.asarray(np.asarray(each.params.zero_point, kind).reshape(shape))
-    return found
-
-
 # One network with many choices of quantizers, block by block: what two choices have in common is run once.
 
 # What is live at cuts is kept up to this many bytes, and may be given up when so many networks did not ask for it.
@@ -602,6 +547,7 @@ class SwitchedNetwork:
 
     Attributes:
         switched: The quantizers, by where they act.
+        acting: For each block what tells its quantizers from all others.
         states: A number for what is computed before each block, and behind the last: the same for two networks
             that are the same up to there.
         cuts: Blocks before which it may be cut, and the number of blocks. Elsewhere something is handed on in
@@ -610,6 +556,7 @@ class SwitchedNetwork:
     """
 
     switched: Switched
+    acting: tuple[frozenset[Any], ...]
     states: tuple[int, ...]
     cuts: tuple[int, ...]
     steps: "dict[range, tuple[_TunedBlock, dict[str, Array]]]" = field(default_factory=dict)
@@ -622,6 +569,10 @@ class _TunedBlock:
     writes: tuple[str, ...]
     places: Mapping[str, tuple[str, str]]
     held: tuple[Quantizer, ...]  # so that no other has the identity of one of them
+
+
+_BlockKey: TypeAlias = tuple[range, frozenset[Any]]
+"""Blocks that run as one, and the structure of what acts there."""
 
 
 class SwitchedBlocks:
@@ -677,7 +628,9 @@ class SwitchedBlocks:
                 self._readers[index] |= {
                     Consumer(node.name, at) for at, name in enumerate(node.input) if name in live
                 }
-        self._open: dict[tuple[range, frozenset[Any]], _TunedBlock] = {}
+        self._open: dict[_BlockKey, _TunedBlock] = {}
+        self._fed: dict[tuple[Any, ...], tuple[_BlockKey, dict[str, Array]]] = {}
+        self._tunable: set[int] = set()
         self._states: dict[tuple[int, frozenset[Any]], int] = {}
         self._held: dict[int, Quantizer] = {}
         self._live: dict[tuple[int, int], tuple[int, Mapping[str, Array]]] = {}
@@ -688,11 +641,15 @@ class SwitchedBlocks:
     def switch(self, quantizers: Iterable[Quantizer]) -> SwitchedNetwork:
         """Choose the quantizers that are on."""
         switched = self._variants.switch(quantizers)
-        count, states = len(self._cutting.blocks), [0]
+        count, states, acting = len(self._cutting.blocks), [0], list[frozenset[Any]]()
         passed: set[Consumer] = set()
+        # As long as they live, no other has the identity of one of them.
+        fresh = {id(each): each for each in switched.by_name.values() if id(each) not in self._held}
+        self._held |= fresh
+        self._tunable |= {number for number, each in fresh.items() if is_tunable(each)}
         for index in range(count):
             inside = switched.inside.get(index, {})
-            passed |= {consumer for consumer, each in inside.items() if is_tunable(each)}
+            passed.update(consumer for consumer, each in inside.items() if id(each) in self._tunable)
             own = frozenset(
                 (consumer, *(id(other) for other in chain_of(each, switched.by_name)))
                 for consumer, each in inside.items()
@@ -701,8 +658,7 @@ class SwitchedBlocks:
             if key not in self._states:
                 self._states[key] = len(self._states) + 1
             states.append(self._states[key])
-        # As long as they live, no other has the identity of one of them.
-        self._held |= {id(each): each for each in switched.by_name.values()}
+            acting.append(own)
         self._networks += 1
         last = max(switched.inside, default=0) + 1
         cuts = [
@@ -711,7 +667,7 @@ class SwitchedBlocks:
             # Behind the last of few places several blocks run in one go, the same ones for all.
             if (index <= last or index % _IN_ONE_GO == 0 if self._anywhere else self._readers[index] <= passed)
         ]
-        return SwitchedNetwork(switched, tuple(states), (*cuts, count))
+        return SwitchedNetwork(switched, tuple(acting), tuple(states), (*cuts, count))
 
     def run(
         self, number: int, feed: Mapping[str, Array], network: SwitchedNetwork, *, sample: str = ""
@@ -770,10 +726,17 @@ class SwitchedBlocks:
     def _step(self, span: range, network: SwitchedNetwork) -> tuple[_TunedBlock, dict[str, Array]]:
         """Blocks that run as one, ready to run, and what they are fed beside tensors."""
         if span not in network.steps:
-            network.steps[span] = self._opened(span, network.switched)
+            # Most blocks are as in a network before.
+            known = span, *network.acting[span.start : span.stop]
+            if known not in self._fed or self._fed[known][0] not in self._open:
+                self._fed[known] = self._opened(span, network.switched)
+            key, also = self._fed[known]
+            self._open[key] = self._open.pop(key)
+            network.steps[span] = self._open[key], also
         return network.steps[span]
 
-    def _opened(self, span: range, switched: Switched) -> tuple[_TunedBlock, dict[str, Array]]:
+    def _opened(self, span: range, switched: Switched) -> tuple[_BlockKey, dict[str, Array]]:
+        """Open blocks that run as one: by what they are known, and what they are fed beside tensors."""
         inside = [each for index in span for each in switched.inside.get(index, {}).items()]
         chains = {consumer: chain_of(each, switched.by_name) for consumer, each in inside}
         key = span, frozenset((consumer, *map(structure, chain)) for consumer, chain in chains.items())
@@ -792,4 +755,4 @@ class SwitchedBlocks:
         self._open[key] = block
         while sum(len(each) for each, _ in self._open) > _MOST_OPEN:
             del self._open[next(iter(self._open))]
-        return block, tuned_feed((acting[name] for name in block.places), block.places)
+        return key, tuned_feed((acting[name] for name in block.places), block.places)

@@ -16,7 +16,7 @@ from roundoff.graph.nodes import by_session_name
 from roundoff.graph.shapes import Kind, Value, values
 from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.messages.message import english
-from roundoff.run.budget import CapturePlan, Planner, memory_limit
+from roundoff.run.budget import CapturePlan, Planner, memory_limit, useful_threads
 from roundoff.run.session import Session, open_session
 from roundoff.samples.arrays import matches
 
@@ -324,7 +324,7 @@ class LiveSource:
         samples: What to feed it.
         tensors: Patterns of the tensors to offer (see `select_tensors`); all when empty.
         max_memory: Bytes the process may take; most of the free memory by default.
-        threads: Threads per node; all cores by default.
+        threads: Threads per node; by default as many as nodes of this size gain from.
         option: The option by which the user chooses tensors, for messages.
 
     Raises:
@@ -366,6 +366,7 @@ class LiveSource:
         self.estimate = self._estimate(planner.plan(shapes), exact=fixed)
         kinds = {name: value.element for name, value in self._values.items()}
         widen = {name: kind.widened for name, kind in kinds.items() if kind and kind.widened != kind.dtype}
+        threads = threads or useful_threads(model, everything)
         self._runner = Runner(model, samples, planner=planner, widen=widen, threads=threads)
         self._now: Captured | None = None
         self._in_sequence = False

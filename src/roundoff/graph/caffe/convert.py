@@ -30,6 +30,7 @@ from roundoff.graph.draft import Assembly
 from roundoff.graph.load import DRAWN_KEY, Model, checked_model, drawn_text
 from roundoff.graph.nodes import make_model
 from roundoff.messages.message import as_message, english, joined
+from roundoff.messages.numbers import first_of
 
 DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
@@ -557,7 +558,7 @@ class _Importer:
                 )
             )
         if self._net.unused:
-            few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
+            few = first_of(self._net.unused, 3)
             self._notes.append(
                 english(
                     "the .caffemodel has numbers for {count} layers more: {few}",

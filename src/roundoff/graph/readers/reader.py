@@ -39,6 +39,8 @@ _NBITS = "MatMulNBits"
 _CODES, _SCALES, _ZEROS, _ORDER, _BIAS = 1, 2, 3, 4, 5
 _PACKED = {4: 2, 8: 1}
 """Codes in a byte, by their bits."""
+_WRITTEN = "_blocks_codes_packed"
+"""Behind the name of a weight that roundoff wrote: it is called as in the model that it was written from."""
 
 
 def rewrite_block_weights(draft: DialectDraft) -> None:
@@ -77,14 +79,18 @@ def _product(rewriting: Rewriting, node: Any) -> None:
     count = math.ceil(inner / size)
     codes = _unpacked(draft.constants.value(node.input[_CODES]), bits).reshape(outer * count, -1)[:, :size]
     scales = draft.constants.value(node.input[_SCALES]).reshape(-1)
-    zeros = np.full(outer * count, 1 << (bits - 1), np.uint8)
-    if input_at(node, _ZEROS):
+    # Codes around the middle one are signed codes around zero.
+    signed = not input_at(node, _ZEROS)
+    if signed:
+        codes = (codes.astype(np.int16) - (1 << (bits - 1))).astype(np.int8)
+        zeros = np.zeros(outer * count, np.int8)
+    else:
         packed = draft.constants.value(node.input[_ZEROS]).reshape(outer, -1)
         zeros = np.ascontiguousarray(_unpacked(packed, bits)[:, :count]).reshape(-1)
-    name = plain_name(node.input[_CODES])
+    name = plain_name(node.input[_CODES]).removesuffix(_WRITTEN)
     shape = (outer, count * size)
     codes = _filled(codes.reshape(shape), zeros, inner, size)
-    rows = _rows(rewriting, name, codes, scales, zeros, form=(bits, False, False))
+    rows = _rows(rewriting, name, codes, scales, zeros, form=(bits, signed, False))
     weight = _used(rewriting, _reshaped(rewriting, rows, shape, name), shape, inner, name)
     turned = _transposed(rewriting, weight, (1, 0), name)
     bias = input_at(node, _BIAS)

@@ -21,7 +21,7 @@ from roundoff.graph.weights import Weights
 from roundoff.quantize.steps import StepContext
 from roundoff.run.bench import spread
 from roundoff.run.block_chain import TensorStore
-from roundoff.run.budget import memory_limit
+from roundoff.run.budget import memory_limit, useful_threads
 from roundoff.run.capture import complete_values, read_feed
 from roundoff.run.integer.convolution import conv_geometry, pad_spatial
 from roundoff.run.session import interruptible, open_session
@@ -339,7 +339,9 @@ class SteppedRun:
         graph = model.proto.graph
         constant = derived_constants(graph)
         self._nodes = [node for node in graph.node if not (set(filter(None, node.output)) <= constant)]
-        self._blocks = BlockModels(model, complete_values(model, known, feed, threads=context.threads))
+        everything = complete_values(model, known, feed, threads=context.threads)
+        self._blocks = BlockModels(model, everything)
+        self._threads = context.threads or useful_threads(model, everything)
         self._constants = constant | {tensor.name for tensor in graph.initializer}
         self._place = {name: at for at, node in enumerate(self._nodes) for name in node.output if name}
         self._last_use = {name: at for at, node in enumerate(self._nodes) for name in reads(node)}
@@ -396,7 +398,7 @@ class SteppedRun:
         block = ModelBlock(
             tuple(node.name for node in piece), tuple(sorted(read)), tuple(sorted(made & needed)), 0.0
         )
-        session = open_session(self._blocks.make(block, readings), threads=self._context.threads)
+        session = open_session(self._blocks.make(block, readings), threads=self._threads)
         gone = sorted(self._held - needed)
 
         def work() -> None:

@@ -51,6 +51,8 @@ _FIRST_STEP, _DECAY, _SQUARE_DECAY = 0.3, 0.9, 0.99
 # The search ends when so many steps together have brought less than this share.
 _PATIENCE, _WORTHWHILE = 25, 1e-3
 _TINY = float(np.finfo(np.float64).tiny)
+# So much of a weight is looked at in one go: it stays in the second cache of any machine.
+_ROWS_BYTES = 1 << 17
 
 
 class NoiseTerm(Protocol):
@@ -161,21 +163,39 @@ class DenseNoise:
         energies, gains = self.energy / into**2, self.gain * out**2
         energy = float(energies.sum())
         # The scaled weight is w x into / out, so that its power sums are a matrix product: no scaled copy is made.
-        by_output = (self.powers @ into**_POWER) / out**_POWER
-        shared = by_output if self.per_output else np.full(by_output.shape, by_output.sum())
-        alive = shared > 0
-        # Squared steps of each output, and what they cost.
-        squares = np.where(alive, shared, 0.0) ** (2 / _POWER) * self.largest**2
-        costs = squares * gains
+        # What comes back is one, too, of the same rows while they are in the cache.
+        far, unit = into**_POWER, 1 / out**_POWER
+        by_output, costs, back = np.empty(out.size), np.empty(out.size), np.zeros(into.size)
+        count = max(1, _ROWS_BYTES // (8 * max(1, into.size)))
+        for rows in (slice(at, at + count) for at in range(0, out.size, count)):
+            powers = self.powers[rows].astype(np.float64)
+            by_output[rows] = powers @ far * unit[rows]
+            pushed = unit[rows]
+            if self.per_output:
+                costs[rows] = self._cost(by_output[rows], gains[rows])
+                pushed = pushed * _ratio(costs[rows], by_output[rows])
+            back += pushed @ powers
+        shared = by_output if self.per_output else np.full(out.size, by_output.sum())
+        if not self.per_output:
+            costs = self._cost(shared, gains)
+            back *= _ratio(costs.sum(), shared[:1]) if out.size else 1.0
         value = float(costs.sum()) * energy
         if not value:
             return 0.0
-        shares = np.where(alive, costs if self.per_output else costs.sum(), 0.0) / np.where(alive, shared, 1.0)
-        towards = 2 * energy * (self.powers.T @ (shares / out**_POWER)) * into**_POWER
+        shares = _ratio(costs if self.per_output else costs.sum(), shared)
         inputs, outputs = self._slopes
-        inputs.add(slope, towards - 2 * value / energy * energies)
+        inputs.add(slope, 2 * energy * back * far - 2 * value / energy * energies)
         outputs.add(slope, 2 * energy * (costs - shares * by_output))
         return value
+
+    def _cost(self, shared: Array, gains: Array) -> Array:
+        """What the squared step of each output costs."""
+        return np.asarray(shared ** (2 / _POWER) * self.largest**2 * gains)
+
+
+def _ratio(costs: Array, shared: Array) -> Array:
+    """Costs over power sums; nothing where there is none."""
+    return np.asarray(np.where(shared > 0, costs, 0.0) / np.where(shared > 0, shared, 1.0))
 
 
 def least_noise(

@@ -16,6 +16,7 @@ from roundoff.core.names import shown
 from roundoff.core.tensors import Array, DType, parse_dtype
 from roundoff.errors import BadInput, CannotAlign
 from roundoff.messages.message import NOTHING, Message, english, message, some, verbatim
+from roundoff.messages.numbers import first_of
 from roundoff.preprocessing.conventions import MeanStd
 from roundoff.samples.files import Kind, kind_of, list_folder
 from roundoff.samples.images import decode
@@ -628,7 +629,7 @@ def _reordered(checked: StageCheck, values: StageValues) -> Explanation | None:
         places.append(len(places) if len(places) in alike else alike[0])
     moved = [f"{at}->{place}" for at, place in enumerate(places) if at != place]
     residual = max(differences([ones[place]], [other])[0] for place, other in zip(places, others, strict=True))
-    named = ", ".join(moved[:_NAMED]) + (" ..." if len(moved) > _NAMED else "")
+    named = first_of(moved, _NAMED)
     text = message("check_io.sample_order", count=len(moved), pairs=named)
     before = checked.max_abs_error or 0.0
     return Explanation((IoChange("row-order", text),), True, before, residual, residual, len(ones))

@@ -10,7 +10,7 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, joined, message
-from roundoff.messages.numbers import percent_number
+from roundoff.messages.numbers import first_of, number, percent_number
 from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
@@ -65,9 +65,8 @@ def _findings(
     if quantizer is not None and quantizer.bits <= _MOST_BITS:
         yield from _range_findings(before, quantizer)
     if len(peaks) > 1:
-        near = ", ".join(f"{peak:.3g}" for peak in peaks[:_NAMED_PEAKS])
-        more = " ..." if len(peaks) > _NAMED_PEAKS else ""
-        yield message("distribution.advice_peaks", count=len(peaks), places=f"{near}{more}")
+        places = first_of([number(peak, 3) for peak in peaks], _NAMED_PEAKS)
+        yield message("distribution.advice_peaks", count=len(peaks), places=places)
 
 
 def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator[Message]:
@@ -173,8 +172,8 @@ def judge_channels(
     live = int(np.count_nonzero(alive))
     ratio = float(reach.max() / np.median(reach[alive])) if live else None
     gain = _gain_db(float(shared.step), own.step[alive])
-    risk = _risk(below, live, own_scales=own_scales)
     finite = not empty.all()
+    risk: Risk = _risk(below, live, own_scales=own_scales) if finite else "no values"
     middle, means = record.quantiles(), record.means()
     return ChannelSpread(
         name=inspected.name,

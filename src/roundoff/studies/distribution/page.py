@@ -19,7 +19,7 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import phrase_of, shown
-from roundoff.messages.numbers import BLOCKS, decibels_with_unit, number, percentage, shape_text
+from roundoff.messages.numbers import BLOCKS, decibels_with_unit, first_of, number, percentage, shape_text
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
     OUTLIER_LEVELS,
@@ -93,7 +93,7 @@ def _remarks(found: Sequence[TensorDistribution]) -> Iterator[pages.Paragraph]:
         text = bilingual("distribution.named", name=each.name, text=phrase_of(each.advice))
         yield pages.Paragraph(text, on=("terminal",))
     if more := [each.name for each in unsuitable[_MOST_CARDS:]]:
-        named = ", ".join(more[:_MOST_CARDS]) + (" ..." if len(more) > _MOST_CARDS else "")
+        named = first_of(more, _MOST_CARDS)
         yield pages.Paragraph(bilingual("distribution.more", count=len(more), names=named), on=("terminal",))
 
 
@@ -120,8 +120,7 @@ def _lines(each: TensorDistribution) -> Iterator[_Line]:
     if each.before.bins is not None:
         yield "", _sketch(each.before.bins)
     if each.peaks:
-        near = ", ".join(number(peak, 3) for peak in each.peaks[:_NAMED_PEAKS])
-        near += " ..." if len(each.peaks) > _NAMED_PEAKS else ""
+        near = first_of([number(peak, 3) for peak in each.peaks], _NAMED_PEAKS)
         yield translate("distribution.peaks"), translate("distribution.near", count=len(each.peaks), places=near)
     if each.quantizer is not None:
         yield from _facts_in_words(each.quantizer, each.tensor)
@@ -421,7 +420,7 @@ def _at_risk(report: ChannelReport) -> list[ChannelSpread]:
 
 
 def _channels_headline(report: ChannelReport) -> str:
-    risky, total = len(_at_risk(report)), len(report.spreads)
+    risky, total = len(_at_risk(report)), sum(each.risk != "no values" for each in report.spreads)
     text = translate("channels.headline", risky=risky, all=total, number=1 if 1 in (risky, total) else total)
     if not report.samples:
         return text
@@ -622,7 +621,7 @@ def _outliers_headline(report: OutlierReport) -> str:
 def _skipped(report: OutlierReport) -> Iterator[pages.Paragraph]:
     """A note on tensors without a row."""
     if report.skipped:
-        names = ", ".join(list(report.skipped)[:_NAMED]) + (" ..." if len(report.skipped) > _NAMED else "")
+        names = first_of(list(report.skipped), _NAMED)
         reason = phrase_of(next(iter(report.skipped.values())))
         text = bilingual("outliers.without_row", count=len(report.skipped), names=names, reason=reason)
         yield pages.Paragraph(text, note=True)

@@ -9,7 +9,14 @@ from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import is_metric, summary_of
 from roundoff.messages.catalogue import bilingual, count_of, few, in_all_languages, plain, semicolons, translate
 from roundoff.messages.message import shown
-from roundoff.messages.numbers import named_score, percent_number, score_heading, score_text, share_text
+from roundoff.messages.numbers import (
+    named_score,
+    percent_number,
+    score_heading,
+    score_text,
+    share_text,
+    spaced_percent,
+)
 from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
@@ -106,7 +113,7 @@ def _goal(found: PartialQuantization) -> str:
     value = named_score(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
-    return translate("partial.goal", share=found.goal.text, value=value)
+    return translate("partial.goal", share=spaced_percent(found.goal.text), value=value)
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
