@@ -266,6 +266,9 @@ def test_channels_are_told_in_steps_of_the_one_scale() -> None:
     assert drawn.most == 127
     assert drawn.leader.en == "channel 1: 63.5 sets the scale"
     assert drawn.conclusion.en == "2 of 5 channels have fewer than 4 steps"
+    # Where none has so few, the narrowest is told: 4.6 at a scale of 0.5.
+    wider = channel_drawing(replace(PROFILE, reaches=(5.0, 63.5, 6.5, 4.6, 8.0)))
+    assert wider.conclusion.en == "narrowest channel: 9.2 steps"
     assert drawn.median.en == "median channel 5.0 steps"
 
 

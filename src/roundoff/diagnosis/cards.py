@@ -458,7 +458,11 @@ def channel_drawing(profile: ValueProfile) -> ChannelDrawing:
         most=float(2 ** (bits - 1) - 1 if profile.dtype.startswith("s") else 2**bits - 1),
         few=_FEW_STEPS,
         leader=leader,
-        conclusion=bilingual("card.channels_few", few=lost, all=profile.channels, limit=_FEW_STEPS),
+        conclusion=(
+            bilingual("card.channels_few", few=lost, all=profile.channels, limit=_FEW_STEPS)
+            if lost
+            else bilingual("card.channel_narrowest", steps=f"{min(steps):.1f}")
+        ),
         median=bilingual("card.channel_median", steps=f"{median(steps):.1f}"),
         node=profile.node,
     )

@@ -11,7 +11,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.messages.message import Argument, joined, message, some
-from roundoff.messages.numbers import percent_number
+from roundoff.messages.numbers import number, percent_number
 from roundoff.studies.check_calibration.preparation import (
     FAR,
     mismatch_between,
@@ -406,7 +406,7 @@ def influence_findings(rows: Sequence[RangeRow], names: Sequence[str], *, exact:
         own.sort(key=lambda row: -row.lone_factor)
         worst = own[0]
         much = worst.lone_factor >= _LONE_ONCE or len(own) >= max(1.0, _LONE_SHARE * len(rows))
-        size: Argument = f"{worst.lone_factor:.2g}"
+        size: Argument = number(worst.lone_factor, 2)
         if math.isinf(worst.lone_factor):
             size = message("check_calibration.infinitely_many")
         gaps: dict[str, Argument] = {"sample": sample, "tensor": worst.tensor, "size": size}
