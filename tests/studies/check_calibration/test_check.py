@@ -220,7 +220,7 @@ def test_one_sample_that_widens_several_ranges_is_told_in_plain_numbers() -> Non
         RangeRow(name, 0.0, 1.0, 0.5, lone_sample="s7", lone_factor=each)
         for name, each in (("x", 598.0), ("y", 9.0))
     ]
-    (finding,) = influence_findings(rows, ["s1", "s7"], exact=True)
+    (finding,) = influence_findings(rows, ["s1", "s2", "s7"], exact=True)
     assert str(finding.text) == "sample s7 alone makes the range of 'x' 600 times as wide, and widens 1 more"
     assert finding.text.within("zh") == "仅样本 s7 就使 'x' 的量程增宽到 600 倍\uff0c另有 1 个张量的量程也随之变宽"
 
