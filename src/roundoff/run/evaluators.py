@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -143,7 +143,7 @@ _WHAT = english("The evaluator")
 
 
 class EvaluationSamples(Sequence[Mapping[str, Array]]):
-    """Samples as evaluators see them: a sequence of inputs, each read when it is asked for.
+    """Samples as evaluators see them: a sequence of inputs, each read when it is asked for, and theirs to change.
 
     Attributes:
         names: What the samples are called.
@@ -168,7 +168,8 @@ class EvaluationSamples(Sequence[Mapping[str, Array]]):
     def __getitem__(self, index: int | slice) -> "Mapping[str, Array] | EvaluationSamples":
         if isinstance(index, slice):
             return EvaluationSamples(self._model, self._samples, self.indices[index])
-        return read_feed(self._model, self._samples, self.indices[index])
+        feed = read_feed(self._model, self._samples, self.indices[index])
+        return {name: np.array(each) for name, each in feed.items()}
 
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
         return (self[index] for index in range(len(self)))
@@ -207,8 +208,8 @@ class Evaluator:
             ModelFailed: The network failed on what the function fed it.
         """
         value = call_user_code(self.function, run, samples, path=self.path, what=_WHAT)
-        if isinstance(value, Iterator):
-            value = call_user_code(list, value, path=self.path, what=_WHAT)
+        if isinstance(value, Iterator):  # which need not end
+            value = call_user_code(list, islice(value, len(samples) + 1), path=self.path, what=_WHAT)
         found = _numbers(value)
         wrong = ""
         if found is None:

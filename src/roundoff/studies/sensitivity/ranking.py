@@ -451,9 +451,12 @@ def load_sensitivity(path: Path) -> UserSensitivity:
         raise BadInput(english("{path} has no function compare(reference, candidate).", path=path), fix=_EXAMPLE)
     higher = higher_is_better(module, path, default=None)
     of = english("compare() in {path}", path=path)
-    return UserSensitivity(
-        path, lambda left, right: finite_number(compare(left, right), of=of, infinite=True), higher
-    )
+
+    def of_copies(left: Array, right: Array) -> float:
+        # The one in float is given for every node: it must stay what it is.
+        return finite_number(compare(np.array(left), np.array(right)), of=of, infinite=True)
+
+    return UserSensitivity(path, of_copies, higher)
 
 
 def mean_scores(
