@@ -184,10 +184,11 @@ def _run(words: list[str], terminal: Terminal, *, leave: bool) -> int:
             _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except Exception as error:
-        if os.environ.get(SHOW_TRACEBACK) and not isinstance(error, MemoryError):
+        starved = _lacks_memory(error)
+        if os.environ.get(SHOW_TRACEBACK) and not starved:
             raise
         terminal.finish()
-        if not _lacks_memory(error):
+        if not starved:
             # Whatever no reader foresaw came with a file that somebody gave.
             terminal.error(_unforeseen(error))
             return BadInput.exit_code
@@ -200,13 +201,13 @@ def _run(words: list[str], terminal: Terminal, *, leave: bool) -> int:
 
 
 def _lacks_memory(error: Exception) -> bool:
-    """Whether the system gave no more memory, to Python, to a file that is read or to a library that is loaded."""
-    if isinstance(error, ImportError):
+    """Whether the system gave no more memory, to Python, a file that is read, a library or a thread."""
+    if isinstance(error, ImportError | RuntimeError):
         return any(sign in str(error) for sign in _NOT_MAPPED)
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
 
 
-_NOT_MAPPED = ("failed to map segment", "annot allocate memory")
+_NOT_MAPPED = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 def _unforeseen(error: Exception) -> BadInput:
