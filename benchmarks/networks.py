@@ -38,17 +38,28 @@ PEERS = {
     "nncf-transformer": "NNCF, as a transformer",
     "nncf-fast": "NNCF",
 }
-STEPS = ("float", "plain", "quantize", "tune", *PEERS)
+PRODUCTS = """\
+extends = "generic-int8"
+description = "A chip that computes products in integers, and everything else in float."
+quantized_ops = ["MatMul", "Gemm", "Conv"]
+pass_through = []
+shared_scale = []
+fusions = []
+float_results = true
+"""
+STEPS = ("float", "plain", "quantize", "tune", "products", *PEERS)
+NAMES = {"products": "quantize, products alone", **PEERS}
 ABOUT = """\
 # Real networks
 
 Written by `python -m benchmarks networks --page docs/reference/networks.md`, which is run before a release:
 networks that install by name with pip, target `generic-int8`, calibrated on 32 samples. *plain* is int8 with
-nothing that roundoff does by itself (masks as they are), *quantize* and *tune* are the commands, the other rows
-are other tools with the same 32 samples. The score is that of samples that no step saw, figures of a loss are
-lower the better; *of float* is the part that is left. *Products in int8* is the share of MatMul, Gemm and Conv
-whose operands both are codes. CPU seconds and peak memory are those of the process, imports included, on a
-machine that was busy; the word is what the command said.
+nothing that roundoff does by itself (masks as they are), *quantize* and *tune* are the commands, *products
+alone* leaves everything else in float; the other rows are other tools with the same 32 samples. The score is
+that of samples that no step saw, figures of a loss are lower the better; *of float* is the part that is left.
+*Products in int8* is the share of MatMul, Gemm and Conv whose operands both are codes. CPU seconds and peak
+memory are those of the process, imports included, on a machine that was busy; the word is what the command
+said.
 
 Two bodies have random weights with what trained ones have (channels with outliers, norms, rotary angles,
 masks), and a last layer that is fitted to real data, since no package was found that has a small vision
@@ -103,7 +114,19 @@ def made(step: str, model: Path, folder: Path, network: Network, pythons: Mappin
     elif step == "plain":
         command = [sys.executable, "-m", "benchmarks.networks", "--plain", str(model), "--folder", str(folder)]
     else:
-        command = [sys.executable, "-m", "roundoff", step, str(model), "-o", str(out), *common]
+        if step == "products":
+            (folder / "products.toml").write_text(PRODUCTS, "utf-8")
+            common[1] = str(folder / "products.toml")
+        command = [
+            sys.executable,
+            "-m",
+            "roundoff",
+            step.replace("products", "quantize"),
+            str(model),
+            "-o",
+            str(out),
+        ]
+        command += common
     if step == "tune":
         command += [
             *_data(folder, "search", "--eval-data"),
@@ -207,7 +230,7 @@ def line(row: Mapping[str, Any], share: float) -> str:
     figures = f"{row['score']:.2f} | {share:.1%} | {row['int8']:.0%} | {row['cpu_s']:.0f} | {row['peak_mb']:.0f}"
     if row["step"] == "float":
         figures = f"{row['score']:.2f} | | | | "
-    return f"| {PEERS.get(row['step'], row['step'])} | {figures} | {row['word']} |"
+    return f"| {NAMES.get(row['step'], row['step'])} | {figures} | {row['word']} |"
 
 
 def page(figures: Sequence[Mapping[str, Any]]) -> str:

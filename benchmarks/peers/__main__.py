@@ -8,14 +8,17 @@ its own that is named, is skipped by name. With ``--page`` the page of the docum
 
 import argparse
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +30,14 @@ from benchmarks.accuracy import Task, digits, mobilenet
 from benchmarks.diagnose import residual_network
 from benchmarks.models import RandomImages, save_mobilenet_v2
 from benchmarks.networks import integer_share
+from benchmarks.peers.curves import growth, picture
 from benchmarks.tune import MODEL, read_data, rescale
 from roundoff.core.tensors import Array
 from roundoff.graph.insertion import insert_quantizers
 from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.measure.inference import share_interval
+from roundoff.run.bench import spread
 from roundoff.studies.sensitivity.ranking import find_subjects
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +47,10 @@ SEARCHED = 500
 """So many samples a search may use, at most half of those with labels."""
 UNSEEN = 2000
 """So many samples that nobody saw are answered at most."""
+MOST_CPU_S = 400
+"""A job that takes more is ended."""
+LOOPED = 30
+"""The loop that stands in for a sensitivity is run for so many nodes at most; its time is scaled up to all."""
 LAYER_SAMPLES, DUMP_MB = 32, 64
 
 
@@ -61,10 +70,16 @@ class Bench:
     Attributes:
         pythons: The Python that has a tool; this one by default.
         missing: Tools that are not there.
+        curves: CPU seconds as something grows: by what grows, and by job.
     """
 
     pythons: dict[str, str]
     missing: set[str] = field(default_factory=set)
+    curves: dict[str, dict[str, list[tuple[float, float]]]] = field(default_factory=dict)
+
+    def grow(self, what: str, job: str, at: float, took: Took) -> None:
+        """Note a point of a curve."""
+        self.curves.setdefault(what, {}).setdefault(job, []).append((at, max(took.cpu_s, 0.01)))
 
     def find(self) -> None:
         """Ask which tools are there."""
@@ -84,7 +99,11 @@ class Bench:
         command = [sys.executable, "-m", "benchmarks.peers.ours"]
         if who != "roundoff":
             command = [self.pythons[who], str(THEIRS)]
-        done = subprocess.run([*command, job, str(folder)], capture_output=True, text=True, cwd=ROOT, check=False)
+        limited = ["bash", "-c", f'ulimit -t {MOST_CPU_S}; exec "$@"', "job", *command, job, str(folder)]
+        done = subprocess.run(limited, capture_output=True, text=True, cwd=ROOT, check=False)
+        if done.returncode in (-signal.SIGKILL, -signal.SIGXCPU):
+            print(f"{folder.name}: {job} did not end within {MOST_CPU_S} CPU s", flush=True)
+            return None
         if done.returncode:
             print(f"{job} failed: {(done.stderr.strip().splitlines() or [''])[-1]}", flush=True)
             return None
@@ -166,20 +185,23 @@ def made_models(bench: Bench, folder: Path, wanted: str) -> Iterator[str]:
             yield ""
 
 
-def write_singles(folder: Path) -> None:
-    """A model for each node with its quantizers alone, as one would write them by hand."""
+def write_singles(folder: Path) -> int:
+    """A model for some nodes with their quantizers alone, as one writes them by hand; how many nodes there are."""
     quantized = read_quantized(
         load_model(folder / "onnxruntime-minmax.onnx"), float_model=load_model(folder / "float.onnx")
     )
     by_name = {each.name: each for each in quantized.quantizers}
     (folder / "single").mkdir(exist_ok=True)
-    for number, subject in enumerate(find_subjects(quantized, ["node"])):
+    subjects = find_subjects(quantized, ["node"])
+    for number in spread(len(subjects), LOOPED):
+        subject = subjects[number]
         on = [by_name[name] for name in subject.quantizers]
         onnx.save(insert_quantizers(quantized.float_model, on).proto, folder / "single" / f"{number:04}.onnx")
+    return len(subjects)
 
 
-def studied(bench: Bench, folder: Path, name: str, path: Path, images: Array) -> Iterator[str]:
-    """Layers and sensitivity of one network."""
+def studied(bench: Bench, folder: Path, name: str, path: Path, images: Array, *, nodes: int = 0) -> Iterator[str]:
+    """Layers and sensitivity of one network, of so many nodes where it is one of several."""
     place = folder / name.replace(" ", "_")
     place.mkdir()
     shutil.copy(path, place / "float.onnx")
@@ -188,11 +210,16 @@ def studied(bench: Bench, folder: Path, name: str, path: Path, images: Array) ->
     np.save(place / "search.npy", images)
     if bench.run("onnxruntime-minmax", place) is None:
         return
-    write_singles(place)
+    total = write_singles(place)
     for job in ("roundoff-layers", "onnxruntime-layers", "roundoff-sensitivity", "onnxruntime-loop"):
         took = bench.run(job, place)
         if took is not None:
             of_it = ", ".join(f"{count:.0f} {what}" for what, count in took.counts.items())
+            if job == "onnxruntime-loop" and took.counts["nodes"] < total:
+                took = replace(took, cpu_s=took.cpu_s * total / took.counts["nodes"])
+                of_it = f"{total} nodes, from {of_it}"
+            if nodes:
+                bench.grow("nodes", job, nodes, took)
             yield f"| {name}: {job} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | {of_it} |"
     shutil.rmtree(place)
 
@@ -209,8 +236,8 @@ def studies(bench: Bench, folder: Path, nodes: Sequence[int]) -> Iterator[str]:
     for count in nodes:
         path = folder / "deep.onnx"
         onnx.save(residual_network(count), path)
-        yield from studied(bench, folder, f"{count} nodes", path, small)
-    yield ""
+        yield from studied(bench, folder, f"{count:,} nodes", path, small, nodes=count)
+    yield from curve(bench, "nodes")
 
 
 def dumps(bench: Bench, folder: Path) -> Iterator[str]:
@@ -247,9 +274,18 @@ def grown(bench: Bench, folder: Path, counts: Sequence[int]) -> Iterator[str]:
         for job in ("roundoff-minmax", "onnxruntime-minmax", "roundoff-entropy", "onnxruntime-entropy"):
             took = bench.run(job, place)
             if took is not None:
+                bench.grow("samples", job, count, took)
                 yield f"| {count:,} samples: {job} | {took.cpu_s:.2f} | {took.growth_mb:.0f} | |"
         shutil.rmtree(place)
-    yield ""
+    yield from curve(bench, "samples")
+
+
+def curve(bench: Bench, what: str) -> Iterator[str]:
+    """The picture of what grows, and with which power of it."""
+    grown = {job: points for job, points in bench.curves.get(what, {}).items() if len(points) > 1}
+    if grown:
+        powers = ", ".join(f"{job} {growth(points):.2f}" for job, points in grown.items())
+        yield f"\n![CPU seconds by {what}](benchmarks-{what}.svg)\n\nGrows with a power of the {what}: {powers}.\n"
 
 
 def heading(bench: Bench, command: Sequence[str]) -> str:
@@ -266,7 +302,8 @@ def heading(bench: Bench, command: Sequence[str]) -> str:
     return f"""# Beside other tools
 
 Written by `{" ".join(command)}`: roundoff {version("roundoff")}, {others}.
-Every job runs in a process of its own,
+Every job runs in a process of its own, beside other work (load {os.getloadavg()[0]:.0f} on {os.cpu_count()} cores
+when this was written, which makes every CPU second longer),
 imports not counted, on the same files in one run.{absent} CPU seconds are those of all cores; memory is what the
 process grew by. With a calibration roundoff judges the outputs, too, which the others do not do; on small
 networks that takes longer than all the rest. Weights have a scale for each output channel.
@@ -277,13 +314,21 @@ what it computes in float, which plain int8 does not survive.
 """
 
 
+def write(page: Path, told: Sequence[str], bench: Bench) -> None:
+    """The page as far as it is known, with its pictures."""
+    page.write_text("\n".join(told).rstrip() + "\n", "utf-8")
+    for what, curves in bench.curves.items():
+        drawn = picture(f"CPU seconds, by {what}", f"number of {what}", "CPU seconds", curves)
+        page.with_name(f"benchmarks-{what}.svg").write_text(drawn, "utf-8")
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     asked.add_argument("--python", action="append", default=[], metavar="PEER=PYTHON")
     asked.add_argument("--page", type=Path, default=None)
     asked.add_argument("--models", default="*", help="of the networks with labels only those of such a name")
-    asked.add_argument("--nodes", default="125,250,500")
-    asked.add_argument("--samples", default="100,1000")
+    asked.add_argument("--nodes", default="125,500,2000")
+    asked.add_argument("--samples", default="100,1000,10000")
     given = asked.parse_args()
     bench = Bench(dict(each.split("=", 1) for each in given.python))
     bench.find()
@@ -299,16 +344,19 @@ def main() -> int:
                     f"--nodes {given.nodes}",
                     f"--samples {given.samples}",
                 ],
-            ),
-            *made_models(bench, folder, given.models),
-            *studies(bench, folder, nodes),
-            *dumps(bench, folder),
-            *grown(bench, folder, samples),
+            )
         ]
-    text = "\n".join(told)
-    print(text)
-    if given.page is not None:
-        given.page.write_text(text.rstrip() + "\n", "utf-8")
+        sections = (
+            studies(bench, folder, nodes),
+            dumps(bench, folder),
+            grown(bench, folder, samples),
+            made_models(bench, folder, given.models),
+        )
+        for line in chain.from_iterable(sections):
+            told.append(line)
+            if given.page is not None:
+                write(given.page, told, bench)
+    print("\n".join(told))
     return 0
 
 

@@ -197,7 +197,7 @@ def test_what_was_asked_stands_beside_it() -> None:
         "Chip": ["tiny-chip", "s8 weights per tensor (2)"],
         "Data": ["x.npy", "2 samples diagnosed, 8 for top-1 accuracy"],
         "Coverage": ["2 of 2 tensors judged", "the output among them"],
-        "Repair cost": ["adds 27 Min", "s16 weights per tensor (2)"],
+        "Repair cost": ["adds 27 Min", "now s16 weights per tensor (2)"],
         "Run": ["2026-11-16 17:51, 30 s"],
     }
     assert card.coverage == (2, 2)

@@ -17,9 +17,11 @@ from roundoff.diagnosis.registry import CauseOf, all_causes, cause
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.bench import FEW_SAMPLES, spread
+from roundoff.run.evaluators import make_run
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import (
     biased,
@@ -226,6 +228,30 @@ def test_ranges_of_many_samples_are_not_held_against_a_file_that_is_seen_by_few(
     assert (found.kind, found.accused) == ("healthy", ())
     # Three times as wide as those is a fault, or at least no good word.
     assert diagnose_quantization(all_wider(quantized, 3.0), few).kind in ("culprits", "not_enough_evidence")
+
+
+def test_what_samples_lose_that_ranges_do_not_know_is_said() -> None:
+    """The same by hand: quantized anew without each sixth of the samples, which are then run."""
+    model, arrays = biased()[0], uneven(24, 1)
+    quantized, samples = for_target(model, arrays)
+    signal = noise = 0.0
+    for turn in range(6):
+        rest = [at for at in range(24) if at % 6 != turn]
+        again, _ = for_target(model, {"x": arrays["x"][rest]})
+        networks = [make_run(each) for each in (model, switch_on(model, again.quantizers))]
+        for at in range(turn, 24, 6):
+            exact, made = (run({"x": arrays["x"][at : at + 1]})["y"].astype(np.float64) for run in networks)
+            signal, noise = signal + float((exact**2).sum()), noise + float(((exact - made) ** 2).sum())
+    by_hand = 10 * np.log10(signal / noise)
+    found = diagnose_quantization(quantized, samples)
+    told = re.search(r"output SQNR ([\d.]+) dB.*; ([\d.]+) dB on samples that its ranges", str(found.verdict))
+    assert found.kind == "healthy"
+    assert told is not None, found.verdict
+    assert float(told[2]) == pytest.approx(by_hand, abs=0.7)
+    assert float(told[2]) < float(told[1]) - 3
+    # Of a file that was calibrated on others nothing is left out.
+    other, _ = for_target(model, uneven(600, 2))
+    assert "were not found on" not in str(diagnose_quantization(other, samples).verdict)
 
 
 def test_the_range_of_a_file_is_kept_as_far_as_rarer_samples_may_reach() -> None:

@@ -308,6 +308,9 @@ def command(
     return made
 
 
+ONE_OF = "one of: "
+
+
 def vendor_options(subcommands: Iterable[str], rest: str = "its flags") -> Options:
     """The sub-command of a vendor's tool and what follows it, which is read in the vendor's way.
 
@@ -316,7 +319,7 @@ def vendor_options(subcommands: Iterable[str], rest: str = "its flags") -> Optio
         rest: What follows.
     """
     return (
-        opt("sub SUB", f"one of: {', '.join(subcommands)}"),
+        opt("sub SUB", f"{ONE_OF}{', '.join(subcommands)}"),
         opt("rest", rest, nargs=argparse.REMAINDER, metavar="..."),
     )
 

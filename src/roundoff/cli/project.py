@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from roundoff.cli.options import (
     LEAVE_OUT,
+    ONE_OF,
     PROJECT_NAME,
     Alternatives,
     Command,
@@ -388,6 +389,8 @@ def _values(option: Option) -> tuple[str, ...]:
         from roundoff.quantize.targets.files import target_names
 
         return target_names()
+    if option.name == "sub":  # a family's own commands, which only its help lists
+        return tuple(str(option.settings["help"]).removeprefix(ONE_OF).split(", "))
     return tuple(map(str, option.settings.get("choices") or ()))
 
 
@@ -400,14 +403,16 @@ def _bash(*, zsh: bool) -> str:
         named = [each for each in options if each.flags[0].startswith("-")]
         flags = [flag for each in named for flag in each.flags if flag.startswith("--")]
         loose = [value for each in options if not each.flags[0].startswith("-") for value in _values(each)]
-        cases.append(f'    {name}) words="{" ".join([*flags, *_EVERYWHERE, *loose])}" ;;')
+        # Where no option is begun a file may be meant, which the shell itself completes.
+        dashed = " ".join([*flags, *_EVERYWHERE])
+        cases.append(f'    {name}) [[ "$cur" == -* ]] && words="{dashed}" || words="{" ".join(loose)}" ;;')
         for each in named:
             if known := _values(each):
                 values += [f'    {name}:{flag}) words="{" ".join(known)}" ;;' for flag in each.flags]
     head = "#compdef roundoff\nautoload -U +X bashcompinit && bashcompinit\n" if zsh else ""
     return f"""{head}_roundoff() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" cmd="" words="" word
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+  for word in "${{COMP_WORDS[@]:1:$((COMP_CWORD-1))}}"; do
     case "$word" in en|zh|-*) ;; *) cmd="$word"; break ;; esac
   done
   case "$cmd" in

@@ -50,8 +50,8 @@ def find_scales(folder: Path) -> Scales:
     if isinstance(entries, dict) and len(entries) == 1:
         # All of them under one word, such as "tensors".
         (inner,) = entries.values()
-        listed = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
-        if listed and all(isinstance(each, dict) for each in listed):
+        several = inner.values() if isinstance(inner, dict) else inner if isinstance(inner, list) else ()
+        if several and all(isinstance(each, dict) for each in several):
             entries = inner
     if isinstance(entries, list):
         entries = {str(each.get("name", "")): each for each in entries if isinstance(each, dict)}

@@ -170,11 +170,11 @@ def _culprit(card: CulpritCard) -> Iterator[str]:
             yield f'<p class="small">{spans(bilingual("card.settings"))}</p>'
             names = escape(json.dumps(card.places), quote=True)
             about = f'data-chip="{escape(card.chip)}" data-nodes="{names}"'
-            yield f'<pre class="commands settings-of" {about}>{_lines(card.settings)}</pre>'
+            yield f'<pre class="commands settings-of" tabindex="0" {about}>{_lines(card.settings)}</pre>'
         if card.commands:
             yield f'<p class="small">{spans(bilingual("card.carry_out"))}</p>'
             folded = [line for each in card.commands for line in command_lines(each, LONGEST_COMMAND)]
-            yield f'<pre class="commands">{_lines(folded)}</pre>'
+            yield f'<pre class="commands" tabindex="0">{_lines(folded)}</pre>'
         yield "</div>"
     yield "</div>"
 
@@ -385,7 +385,7 @@ def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
     yield f'<h3 id="caption-{escape(chart.id)}">{spans(chart.title)}</h3><p class="small">{spans(chart.text)}</p>'
     look = " named" if named else ""
     yield f'<div class="frame errors{look}">'
-    yield f'<svg class="plot" role="img" aria-labelledby="caption-{escape(chart.id)}">'
+    yield f'<svg class="plot" role="group" aria-labelledby="caption-{escape(chart.id)}">'
     yield texts(bilingual("card.higher"), 'class="title" x="-6" y="-8"')
     for at, each in enumerate(points):
         if each.finding:
