@@ -27,6 +27,7 @@ from roundoff.messages.message import message
 from roundoff.quantize.transforms.clamp_mask import MaskNeeds, mask_needs
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.evaluators import Subset
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.attribution import forwarded_tensors
 
@@ -339,12 +340,13 @@ class QuantizationFacts:
             self._safe[suspect.name] = safe_range(seen, self.quantizers[suspect.name].spec.bits)
         return self._safe[suspect.name]
 
-    def tensor_range(self, tensor: str) -> tuple[float, float] | None:
-        """Smallest and largest value of a tensor, zero included; None where it was not seen."""
+    def tensor_range(self, tensor: str, places: Sequence[int] | None = None) -> tuple[float, float] | None:
+        """Smallest and largest value of a tensor, in all or some samples, zero included; None if not seen."""
         if tensor in self.weights:
             values = self.values(tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
-        return self.observed[tensor].range if tensor in self.observed else None
+        seen = self.observed.get(tensor)
+        return None if seen is None else seen.range if places is None else seen.range_of(places)
 
     def channel_ranges(self, suspect: Suspect) -> list[tuple[int, Array, Array]]:
         """Channel axes, each with the smallest and largest value of each channel.
@@ -457,6 +459,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     deadline: Deadline = NO_DEADLINE,
     most: int = MORE_SAMPLES,
     ranges_only: bool = False,
+    places: Sequence[int] | None = None,
 ) -> Case:
     """Run the float network and look at its tensors.
 
@@ -471,6 +474,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         deadline: When all has to be done.
         most: Use so many samples at most.
         ranges_only: Of tensors look only at their values, and do not ask which samples lose most.
+        places: Look at tensors in these of the samples; in all by default.
 
     Raises:
         BadInput: The samples do not fit, or no output can be compared.
@@ -495,9 +499,10 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
+    seen = range(len(runner.indices)) if places is None else places
     observed = observe(
         model,
-        runner.chosen,
+        Subset(samples, tuple(runner.indices[place] for place in seen)),
         live,
         axes=channel_axes(model, everything),
         threads=threads,
