@@ -257,7 +257,7 @@ def test_what_samples_lose_that_ranges_do_not_know_is_said() -> None:
 def test_the_range_of_a_file_is_kept_as_far_as_rarer_samples_may_reach() -> None:
     model, few = biased()[0], ArraySamples(uneven(24, 1))
     quantized, _ = for_target(model, uneven(24, 1))
-    for times, kept in ((1.2, True), (2.5, False), (10.0, False)):
+    for times, kept in ((1.2, True), (3.0, False), (10.0, False)):
         case = open_case(all_wider(quantized, times), few)
         suspect = next(each for each in case.facts.suspects if each.tensor == "r1")
         own, seen = reach(case.facts.quantizers[suspect.name]), case.facts.observed["r1"].range
