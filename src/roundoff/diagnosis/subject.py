@@ -344,7 +344,9 @@ class QuantizationFacts:
     @cached_property
     def unseen_by_few(self) -> float:
         """How many times further others may reach than was seen of networks with more samples; 1 with enough."""
-        count = max((len(each.ends) for each in self.observed.values()), default=_SHOWN_BY)
+        # Copies of a sample show no more than one.
+        distinct = (len(np.unique(each.ends, axis=0)) for each in self.observed.values())
+        count = max(distinct, default=_SHOWN_BY)
         return max(1.0, math.sqrt(_SHOWN_BY / max(1, count)))
 
     def safe_range(self, suspect: Suspect) -> tuple[float, float]:
