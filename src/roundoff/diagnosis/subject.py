@@ -1,5 +1,6 @@
 """A quantized network under diagnosis: who can be to blame, what is known of it, and some of its faults mended."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -181,6 +182,8 @@ _UNSEEN = 2.0
 # 1,000 samples end 0.9 times as far in the middle as is extrapolated from 32 of the same kind, 1.4 times in one of
 # 20; and 2.4 times as far as these 32 in one of 100.
 _RARER, _RAREST = 1.4, 2.4
+# That was seen by 32 samples. Fewer show less: by 8 of them all these are twice as much, by 16 half as much again.
+_SHOWN_BY = 32
 
 
 class QuantizationFacts:
@@ -324,14 +327,23 @@ class QuantizationFacts:
         own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
         safe = self.safe_range(suspect) if rarer else (0.0, 0.0)
         low, high = (
-            not_narrower(mine, end, self._most(abs(mine), _RARER * abs(far)))
+            not_narrower(mine, end, self._most(abs(mine), abs(far)))
             for mine, end, far in zip((low, high), own, safe, strict=True)
         )
         return low, high
 
     def _most(self, seen: float, rarer: float) -> float:
         """How far samples may reach that were not looked at, and others that are not known."""
-        return max(min(rarer, _RAREST * seen), _UNSEEN * seen if self._partly else 0.0)
+        rarer = min(_RARER * rarer, _RAREST * seen) * self.unseen_by_few
+        return max(rarer, _UNSEEN * seen if self._partly else 0.0)
+
+    @cached_property
+    def unseen_by_few(self) -> float:
+        """How many times further others may reach than was seen of networks with more samples; 1 with enough."""
+        # Copies of a sample show no more than one.
+        distinct = (len(np.unique(each.ends, axis=0)) for each in self.observed.values())
+        count = max(distinct, default=_SHOWN_BY)
+        return max(1.0, math.sqrt(_SHOWN_BY / max(1, count)))
 
     def safe_range(self, suspect: Suspect) -> tuple[float, float]:
         """Where the range of an activation has to end for samples like these, rarer ones among them."""
