@@ -323,7 +323,7 @@ class QuantizationFacts:
         return low, high
 
     def tensor_range(self, tensor: str, places: Sequence[int] | None = None) -> tuple[float, float] | None:
-        """Smallest and largest value of a tensor, zero included, in all or some samples; None where it was not seen."""
+        """Smallest and largest value of a tensor in all or some samples, zero included; None where not seen."""
         if tensor in self.weights:
             values = self.values(tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
