@@ -1,7 +1,9 @@
-"""Memory of whole commands on a model of 500 MB: the largest resident size of the process, beside what is allowed.
+"""Memory of whole commands on large models: the largest resident size of the process, beside what is allowed.
 
-The model is made in code: wide matrix products, nearly all of it weights. Each command runs in a process of its
-own, whose peak the system reports when it ends. Allowed is so many times the model, and the budget for the rest.
+``python -m benchmarks memory [--models wide language] [--commands NAME ...] [--model-mb N] [--external]``. The
+models are made in code: wide matrix products of 500 MB, nearly all of it weights, and a language model of 650 MB.
+Each command runs in a process of its own, whose peak the system reports when it ends. Allowed is so many times the
+model: of the wide one beside the budget for the rest, of the language model with everything.
 """
 
 import argparse
@@ -9,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+from tests.graph.transformer_nets import Form, transformer
 
 from roundoff.graph.nodes import make_model
 
@@ -24,51 +28,79 @@ WIDTH = 2048
 BUDGET_MB = 800
 """What a command is given for tensors and the program itself beside the weights."""
 SAMPLES = (4, 16)
-# Times the model that a command may take beside its budget.
+_CHIP = ("--target", "generic-int8")
+# Times the model that a command may take.
 COMMANDS = {
-    "quantize": (2.2, ["--target", "generic-int8", "-o", "{out}"]),
-    "layers": (2.2, ["--target", "generic-int8"]),
-    "diagnose": (3.0, ["--target", "generic-int8"]),
+    "quantize": (2.2, 3.0, ("quantize", *_CHIP, "-o", "{out}")),
+    "quantize-weights": (2.2, 3.0, ("quantize", "--target", "weights-int8", "-o", "{out}")),
+    "layers": (2.2, 3.0, ("layers", *_CHIP)),
+    "diagnose": (3.0, 3.0, ("diagnose", *_CHIP)),
 }
 _FLAT = 1.1
 """With four times the samples at most so much more."""
+_WORDS, _TOKENS = 32_000, 32
+LANGUAGE = Form(
+    mask="causal", norm="rms", gelu="swish", pre_norm=True, rotary=True, shared_keys=True, outliers=30.0, noise=4,
+    tokens=_TOKENS, words=_WORDS, width=1024, heads=16, layers=15,
+)  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model-mb", type=int, default=MODEL_MB)
+    parser.add_argument("--models", nargs="*", default=["wide", "language"])
     parser.add_argument("--commands", nargs="*", default=list(COMMANDS))
     parser.add_argument("--external", action="store_true", help="keep the weights in a file beside the model")
     given = parser.parse_args()
     good = True
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        model = folder / "wide.onnx"
-        # In a process of its own: the peak of whoever starts a command counts as that of the command.
-        making = (model, given.model_mb * 10**6, given.external)
-        maker = get_context("spawn").Process(target=save_wide, args=making)
+    for kind in given.models:
+        with tempfile.TemporaryDirectory() as name:
+            making = Making(kind, Path(name), given.model_mb * 10**6, given.external)
+            for command in given.commands:
+                good &= _measured(making, command)
+    return 0 if good else 1
+
+
+class Making:
+    """A model and samples of two sizes; made in a process of its own: a parent's peak counts as its child's."""
+
+    def __init__(self, kind: str, folder: Path, size: int, external: bool) -> None:
+        self.kind, self.folder, self.model = kind, folder, folder / "model.onnx"
+        given = (self.model, size, external) if kind == "wide" else (self.model,)
+        maker = get_context("spawn").Process(target=save_wide if kind == "wide" else save_language, args=given)
         maker.start()
         maker.join()
-        size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-        feeds = {count: _save_samples(folder / f"x{count}.npy", count) for count in SAMPLES}
-        for command in given.commands:
-            times, options = COMMANDS[command]
-            allowed = times * size + BUDGET_MB
-            peaks = []
-            for count, feed in feeds.items():
-                words = [text.format(out=folder / f"{command}-{count}") for text in options]
-                line = [command, str(model), "--data", str(feed), *words, "--max-memory", f"{int(allowed)}MB"]
-                code, peak = _peak(line)
-                peaks.append(peak)
-                met = peak <= allowed and code in (0, 1)
-                good &= met
-                print(
-                    f"{command:8} {count:2} samples, peak {peak:5.0f} MB = {(peak - BUDGET_MB) / size:.2f} x model"
-                    f" + {BUDGET_MB} MB  allowed {times} x  exit {code}  {'ok' if met else 'MISSED'}",
-                    flush=True,
-                )
-            good &= peaks[-1] <= _FLAT * peaks[0]
-    return 0 if good else 1
+        self.size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+        self.feeds = {count: _save_samples(folder / f"x{count}.npy", count, kind) for count in SAMPLES}
+
+
+def _measured(made: Making, command: str) -> bool:
+    """Whether a command takes what it may, with few samples and with many."""
+    beside, alone, words = COMMANDS[command]
+    times, budget = (beside, BUDGET_MB) if made.kind == "wide" else (alone, 0)
+    allowed, peaks, good = times * made.size + budget, [], True
+    for count, feed in made.feeds.items():
+        asked = [text.format(out=made.folder / f"{command}-{count}") for text in words[1:]]
+        line = [words[0], str(made.model), "--data", str(feed), *asked, "--max-memory", f"{int(allowed)}MB"]
+        code, peak = _peak(line)
+        peaks.append(peak)
+        met = peak <= allowed and code in (0, 1)
+        good &= met
+        rest = f" + {budget} MB" if budget else ""
+        print(
+            f"{made.kind:8} {command:16} {count:2} samples, peak {peak:5.0f} MB ="
+            f" {(peak - budget) / made.size:.2f} x {made.size:.0f} MB{rest}, allowed {times} x  exit {code} "
+            f" {'ok' if met else 'MISSED'}",
+            flush=True,
+        )
+    return good and peaks[-1] <= _FLAT * peaks[0]
+
+
+def save_language(path: Path) -> None:
+    """A transformer with a causal mask, and a last layer of a score for each word."""
+    drawn = np.random.default_rng(3).standard_normal((LANGUAGE.width, _WORDS), dtype=np.float32)
+    head = np.vstack([drawn / np.float32(LANGUAGE.width**0.5), np.zeros((1, _WORDS), np.float32)])
+    onnx.save(transformer(replace(LANGUAGE, head_weights=head)).proto, path)
 
 
 def save_wide(path: Path, size: int, external: bool) -> None:
@@ -88,8 +120,13 @@ def save_wide(path: Path, size: int, external: bool) -> None:
     onnx.save(proto, path, save_as_external_data=external, location="wide.data")
 
 
-def _save_samples(path: Path, count: int) -> Path:
-    np.save(path, np.random.default_rng(1).standard_normal((count, WIDTH), dtype=np.float32))
+def _save_samples(path: Path, count: int, kind: str) -> Path:
+    rng = np.random.default_rng(1)
+    words = kind == "language"
+    drawn = (
+        rng.integers(0, _WORDS, (count, 1, _TOKENS)) if words else rng.standard_normal((count, WIDTH), np.float32)
+    )
+    np.save(path, drawn)
     return path
 
 

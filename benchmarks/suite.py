@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from roundoff import demo
-from roundoff.suite.content import ContentHashes
+from roundoff.suite.fetching import ContentHashes
 from roundoff.suite.matrix import SuiteUnit, load_suite
-from roundoff.suite.runner import RunLimits, run_units
 from roundoff.suite.store import UnitStore
-from roundoff.suite.unit import compute
+from roundoff.suite.unit import RunLimits, compute, run_units
 
 _LOOPBACK = socket.inet_ntoa(struct.pack(">I", socket.INADDR_LOOPBACK))
 TINY, MOST_MS = 10_000, 3.0

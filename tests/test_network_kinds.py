@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from benchmarks.network_kinds import Network, boxes, boxes_share, fitted_head
+from benchmarks.network_kinds import NETWORKS, Network, boxes, boxes_share, fitted_head
+from benchmarks.networks import page
 
 from roundoff.core.tensors import Array
 
@@ -43,3 +44,22 @@ def test_of_a_cost_the_part_that_is_left_is_float_over_it() -> None:
     network = Network("", (), none, none, lower=True)  # type: ignore[arg-type]
     assert network.kept(4.0, 5.0) == 0.8
     assert Network("", (), none, none).kept(5.0, 4.0) == 0.8  # type: ignore[arg-type]
+
+
+def test_the_page_has_the_newest_figure_of_each_step_and_what_is_left_of_float() -> None:
+    name = NETWORKS[-1].name
+    row = {"network": name, "int8": 1.0, "cpu_s": 3.0, "peak_mb": 10.0, "word": "-"}
+    figures = [
+        {**row, "step": "float", "score": 4.0},
+        {**row, "step": "quantize", "score": 8.0, "word": "LOSSY"},
+        {**row, "step": "quantize", "score": 5.0, "word": "FINE"},
+        {**row, "step": "tune", "score": 4.1},
+        {**row, "step": "nncf-fast", "score": 4.4},
+    ]
+    text = page(figures)
+    # A loss: of 4 over 5 four fifths are left.
+    assert "| quantize | 5.000 | 80.0% | 100% | 3 | 10 | FINE |" in text
+    assert "| NNCF | 4.400 | 90.9% | 100% | 3 | 10 | - |" in text
+    assert "Missed: the search keeps 97.56% on unseen samples, its goal is 99.00%." in text
+    assert "LOSSY" not in text
+    assert NETWORKS[0].name[1:] not in text

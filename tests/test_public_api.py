@@ -3,6 +3,7 @@
 import ast
 import inspect
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import roundoff
 from roundoff import demo
 from roundoff.cli import COMMANDS
+from roundoff.messages.message import Translatable
 
 
 @pytest.mark.parametrize("name", roundoff.__all__)
@@ -62,6 +64,8 @@ def test_paths_may_be_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert [each.name for each in roundoff.open_source("images.npy").tensors] == ["images"]
     Path("names.json").write_text('{"a": "b"}', encoding="utf-8")
     assert roundoff.read_aliases("names.json") == {"a": "b"}
+    with pytest.raises(roundoff.BadInput, match=r"net\.prototxt"):
+        roundoff.import_caffe("net.prototxt", "net.caffemodel")
     with pytest.raises(roundoff.RoundoffError, match=r"run\.json does not exist"):
         roundoff.load_document("run.json")
 
@@ -96,8 +100,44 @@ def test_what_a_part_is_to_be_given_names_the_part_that_gives_it() -> None:
     assert refused.value.fix == "give Sequence of InputSpec (of roundoff.inputs())"
 
 
+def test_parts_are_found_by_other_processes_take_numbers_out_of_arrays_and_speak_chinese() -> None:
+    for name in PARTS:
+        part = getattr(roundoff, name)
+        assert getattr(sys.modules[part.__module__], part.__qualname__) is part  # as `pickle` looks for it
+    same = np.arange(6.0)
+    sums = roundoff.measure_pair(same, same, block=np.int64(4))  # type: ignore[arg-type]
+    assert roundoff.score(sums).values["cosine"] == pytest.approx(1)
+    with pytest.raises(roundoff.BadInput) as refused:
+        roundoff.load_model(np.ones(3))  # type: ignore[arg-type]
+    assert isinstance(refused.value.fix, Translatable)
+    assert refused.value.fix.within("zh") == "请给出 str 或 pathlib.Path"
+
+
 def test_arrays_that_cannot_be_measured_together_are_bad_input() -> None:
     for pair in (([1.0, 2.0], [1.0]), (["a"], ["b"]), ([[1.0], [1.0, 2.0]], [1.0, 2.0, 3.0])):
         with pytest.raises(roundoff.BadInput) as refused:
             roundoff.measure_pair(*pair)
         assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "chinese"),
+    [
+        (lambda: roundoff.quantize("x.onnx"), "add target= NAME", "请加 target= NAME"),
+        (lambda: roundoff.compare(3, 4), "or a model with data=", "或模型加 data="),
+    ],
+)
+def test_errors_name_keywords_in_every_language(call: Any, said: str, chinese: str) -> None:
+    with pytest.raises(roundoff.BadInput) as refused:
+        call()
+    fix = pickled(refused.value).fix
+    assert said in fix
+    assert chinese in fix.within("zh")
+
+
+def pickled(error: Any) -> Any:
+    """The error as it comes from another process."""
+    made, given, state = error.__reduce__()
+    found = made(*given)
+    found.__dict__.update(state)
+    return found

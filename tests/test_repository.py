@@ -291,6 +291,9 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 def test_help_loads_nothing_heavy() -> None:
     ask = "from roundoff.cli import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
     assert loaded_by(ask, "numpy", "onnx", "onnxruntime", "pydantic", "PIL", "safetensors") == set()
+    # Nor does the help of a command: what it is made of is imported when it runs.
+    every = "from roundoff.cli import COMMANDS, command_of\nlist(map(command_of, COMMANDS))"
+    assert loaded_by(every, "numpy", "onnx", "onnxruntime", "pydantic", "PIL", "safetensors") == set()
 
 
 @pytest.mark.parametrize("words", [[], *([name] for name in COMMANDS)], ids=["roundoff", *COMMANDS])

@@ -57,7 +57,7 @@ from roundoff.vendors.amct.observation import KEY, stage_of
 from roundoff.vendors.amct.records import read_records
 from roundoff.vendors.amct.simplified_config import read_simplified
 from roundoff.vendors.ascend.advisor import read_table
-from roundoff.vendors.dialects.aimet import read_encodings
+from roundoff.vendors.dialects.chips import read_encodings
 from roundoff.vendors.pulsar2.config.files import load_config
 from roundoff.vendors.pulsar2.patches import _from_file
 from roundoff.vendors.pulsar2.run import read_cases, read_input

@@ -38,7 +38,7 @@ from roundoff.graph.load import load_model
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.measure.inference import share_interval
 from roundoff.run.bench import spread
-from roundoff.studies.sensitivity.subjects import find_subjects
+from roundoff.studies.sensitivity.ranking import find_subjects
 
 ROOT = Path(__file__).resolve().parents[2]
 THEIRS = Path(__file__).with_name("theirs.py")

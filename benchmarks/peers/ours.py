@@ -25,8 +25,8 @@ from roundoff.search.evaluators import JudgeOptions
 from roundoff.search.tune import TuneData, TuneSettings, tune
 from roundoff.studies.compare.study import compare
 from roundoff.studies.layers.study import analyze_layers
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.tensors import open_source
 
 TARGET = "generic-int8"

@@ -1,8 +1,9 @@
 """What other tools do, in a process of the Python that has them: ``PYTHON theirs.py JOB FOLDER``.
 
 Knows nothing of roundoff. The folder holds ``float.onnx``, ``calibration.npy``, ``search.npy`` with
-``labels.npy``, and for comparisons two runs in Polygraphy's form. What is made is left there as ``JOB.onnx``; the
-last line that is printed says what it took, imports aside.
+``labels.npy``, and for comparisons two runs in Polygraphy's form; ``calibration_INPUT.npy`` instead of the
+first two where the network has several inputs. What is made is left there as ``JOB.onnx``; the last line that
+is printed says what it took, imports aside.
 """
 
 import json
@@ -12,7 +13,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,12 @@ RANKING_SAMPLES = 300
 
 
 def _feeds(folder: Path, part: str) -> Iterator[dict[str, Any]]:
+    if not (folder / "input.txt").exists():
+        several = {path.stem.removeprefix(f"{part}_"): np.load(path) for path in folder.glob(f"{part}_*.npy")}
+        gold = several.pop("gold", None)
+        count = len(next(iter(several.values()))) if gold is None else len(gold)
+        yield from ({name: each[at] for name, each in several.items()} for at in range(count))
+        return
     name = (folder / "input.txt").read_text("utf-8")
     values = np.load(folder / f"{part}.npy")
     yield from ({name: values[at : at + 1]} for at in range(len(values)))
@@ -44,8 +51,8 @@ class Reader:
         return next(self._feeds, None)
 
 
-def quantize_static(folder: Path, method: str) -> Work:
-    """Calibration and quantization by onnxruntime, its own preparation included."""
+def quantize_static(folder: Path, method: str, only: Sequence[str] = ()) -> Work:
+    """Calibration and quantization by onnxruntime, its own preparation included; of some operations only."""
     from onnxruntime import quantization as ort
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -55,8 +62,9 @@ def quantize_static(folder: Path, method: str) -> Work:
         quant_pre_process(str(folder / "float.onnx"), str(folder / "prepared.onnx"), skip_symbolic_shape=True)
         ort.quantize_static(
             folder / "prepared.onnx",
-            folder / f"onnxruntime-{method}.onnx",
+            folder / f"onnxruntime-{'products' if only else method}.onnx",
             Reader(folder, "calibration"),
+            op_types_to_quantize=list(only) or None,
             quant_format=ort.QuantFormat.QDQ,
             per_channel=True,
             activation_type=ort.QuantType.QUInt8,
@@ -83,8 +91,8 @@ def debug_loss(folder: Path) -> Work:
     return work
 
 
-def nncf_quantize(folder: Path, bias: str) -> Work:
-    """NNCF's post-training quantization with one of its corrections of biases."""
+def nncf_quantize(folder: Path, bias: str, kind: str = "") -> Work:
+    """NNCF's post-training quantization with one of its corrections of biases, told the kind of network."""
     import nncf  # type: ignore[import-not-found,unused-ignore]
     import onnx
 
@@ -98,8 +106,9 @@ def nncf_quantize(folder: Path, bias: str) -> Work:
             subset_size=len(feeds),
             fast_bias_correction=bias != "exact",
             advanced_parameters=advanced,
+            model_type=nncf.ModelType(kind) if kind else None,
         )
-        onnx.save(made, folder / f"nncf-{bias}.onnx")
+        onnx.save(made, folder / f"nncf-{kind or bias}.onnx")
         return {}
 
     return work
@@ -188,11 +197,13 @@ JOBS: dict[str, Callable[[Path], Work]] = {
     "onnxruntime-minmax": partial(quantize_static, method="minmax"),
     "onnxruntime-entropy": partial(quantize_static, method="entropy"),
     "onnxruntime-percentile": partial(quantize_static, method="percentile"),
+    "onnxruntime-products": partial(quantize_static, method="minmax", only=("MatMul", "Gemm", "Conv")),
     "onnxruntime-layers": debug_loss,
     "onnxruntime-loop": rebuild_loop,
     "nncf-none": partial(nncf_quantize, bias="none"),
     "nncf-fast": partial(nncf_quantize, bias="fast"),
     "nncf-exact": partial(nncf_quantize, bias="exact"),
+    "nncf-transformer": partial(nncf_quantize, bias="fast", kind="transformer"),
     "nncf-search": nncf_search,
     "polygraphy-save": polygraphy_save,
     "polygraphy-compare": polygraphy_compare,

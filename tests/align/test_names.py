@@ -71,6 +71,23 @@ def test_output_indices_all_over_a_side_are_read_as_such() -> None:
     assert matched(reference, candidate) == dict(zip(reference, candidate, strict=True))
 
 
+def test_words_of_a_tool_in_front_of_all_names_are_seen_through() -> None:
+    ours = dict.fromkeys(("conv1", "block/conv1", "block/relu", "fc"), SHAPE)
+    theirs = {f"subgraph0_{kind}_{name.replace('/', '.')}": name for kind, name in zip("abcd", ours, strict=True)}
+    found = matched(ours, dict.fromkeys(theirs, SHAPE))
+    assert found == {name: theirs_name for theirs_name, name in theirs.items()}
+    assert matched(dict.fromkeys(theirs, SHAPE), ours) == theirs
+    # One among many is no rule.
+    assert matched({"conv1": SHAPE}, {"x_conv1": SHAPE, "y": SHAPE, "z": SHAPE}) == {}
+
+
+def test_the_first_output_may_be_a_number_behind_a_line() -> None:
+    assert matched({"conv": SHAPE, "relu": SHAPE}, {"conv_0": SHAPE, "relu_0": SHAPE}) == {
+        "conv": "conv_0",
+        "relu": "relu_0",
+    }
+
+
 def test_a_key_claimed_twice_is_not_used() -> None:
     assert matched({"a/b": SHAPE}, {"a_b": SHAPE, "a.b": SHAPE}) == {}
 

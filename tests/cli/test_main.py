@@ -1,6 +1,7 @@
 """The command line as a whole: exit codes, interruptions, progress."""
 
 import argparse
+import errno
 import os
 import signal
 import subprocess
@@ -20,8 +21,7 @@ from roundoff.cli.diagnosis import compare
 from roundoff.cli.options import OptionGroup, flat_options
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import BadInput
-from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START, OUTLIERS_CSV_START
-from roundoff.studies.distribution.page import DISTRIBUTION_CSV_START
+from roundoff.studies.distribution.page import CHANNELS_CSV_START, DISTRIBUTION_CSV_START, OUTLIERS_CSV_START
 from roundoff.studies.samples.page import WORST_SAMPLES_CSV_START
 from roundoff.studies.sensitivity.page import SENSITIVITY_CSV_START
 
@@ -134,6 +134,8 @@ def test_names_are_printed_on_a_terminal_that_lacks_their_letters(tmp_path: Path
     [
         (KeyboardInterrupt(), 130, "interrupted: nothing incomplete was left behind"),
         (MemoryError(), 2, "There is not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 2, "There is not enough memory"),
+        (ImportError("x.so: failed to map segment from shared object"), 2, "There is not enough memory"),
     ],
 )
 def test_what_ends_a_command_early(

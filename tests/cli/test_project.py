@@ -270,6 +270,8 @@ def test_every_command_stands_in_one_group() -> None:
         (["quantize", "--target", "axera-ax6"], {"axera-ax650"}),
         (["--lang", "zh", "lay"], {"layers"}),
         (["demo", "bo"], {"board"}),
+        (["suite", "pl"], {"plan"}),
+        (["compare", ""], set()),
     ],
 )
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")

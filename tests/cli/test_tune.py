@@ -95,7 +95,7 @@ def test_a_fault_is_repaired_and_delivered(run: Run) -> None:
     lines = out.splitlines()
     # None of 40 is lost, and yet one of 20 may be on others: that is what 40 can show.
     assert lines[0].startswith("MET, NOT PROVEN on other samples: ")
-    assert "40 samples are too few to show the goal, within 2% of float" in " ".join(out.split())
+    assert "40 samples are too few to show the goal, within 2 % of float" in " ".join(out.split())
     assert max(map(len, lines)) <= 80
     assert sum("<- answer" in line for line in lines) == 1
     found = result("out")
@@ -157,7 +157,7 @@ def test_a_goal_that_cannot_be_met_delivers_the_best(run: Run) -> None:
     words = ("--labels", "labels.npy", "--max-trials", "1", "-o", "out")
     code, out, _ = run("ill.onnx", *words)
     assert code == 1
-    assert out.startswith("BEST EFFORT: nothing tried meets the goal, accuracy within 1% of float")
+    assert out.startswith("BEST EFFORT: nothing tried meets the goal, accuracy within 1 % of float")
     assert "points short" in out.replace("\n", " ")
     assert "early, after 1 trial, as --max-trials says" in out
     assert Path("out/ill_deploy_model.onnx").is_file()

@@ -9,7 +9,13 @@ import pytest
 from roundoff.core.coverage import Coverage, Judgement, OutputCoverage, Share
 from roundoff.core.document import Environment, InputFile, RunDocument
 from roundoff.core.tensors import NodeInfo, Topology
-from roundoff.diagnosis.cards import channel_drawing, diagnosis_cards, histogram_drawing
+from roundoff.diagnosis.cards import (
+    channel_drawing,
+    diagnosis_cards,
+    histogram_drawing,
+    overflow_drawing,
+    scatter_drawing,
+)
 from roundoff.diagnosis.page import diagnosis_page
 from roundoff.diagnosis.result import (
     Control,
@@ -22,6 +28,7 @@ from roundoff.diagnosis.result import (
     RemedyChange,
     Repair,
     RepairStep,
+    ValuePairs,
     ValueProfile,
 )
 from roundoff.messages.message import message, verbatim
@@ -190,7 +197,7 @@ def test_what_was_asked_stands_beside_it() -> None:
         "Chip": ["tiny-chip", "s8 weights per tensor (2)"],
         "Data": ["x.npy", "2 samples diagnosed, 8 for top-1 accuracy"],
         "Coverage": ["2 of 2 tensors judged", "the output among them"],
-        "Repair cost": ["adds 27 Min", "s16 weights per tensor (2)"],
+        "Repair cost": ["adds 27 Min", "now s16 weights per tensor (2)"],
         "Run": ["2026-11-16 17:51, 30 s"],
     }
     assert card.coverage == (2, 2)
@@ -253,8 +260,53 @@ def test_a_histogram_says_what_becomes_zero_and_what_is_cut_off() -> None:
     assert drawn.zero_text is not None
     assert drawn.zero_text.en == "23.6 % of the values become 0"
     assert [text.en for _, text in drawn.limits] == ["clip −8: 3.1 % outside", "clip 7"]
+    # Ends are told with six digits, as the scale is: -8 and 7 are codes all the same.
+    told = histogram_drawing(replace(PROFILE, dtype="s4", scale=0.428571, low=-3.42856, high=2.99999, end=3.0))
+    assert len(told.codes) == 16
     other = histogram_drawing(replace(PROFILE, zeros=0.001))
     assert (other.codes, other.zero) == ((), None)
+
+
+def test_a_range_that_ends_at_zero_is_told_where_values_lie_beyond_it() -> None:
+    drawn = histogram_drawing(replace(PROFILE, low=-1.0, high=0.0, start=-2.0, end=2.0, zeros=0.0, clipped=0.5))
+    assert [(value, text.en) for value, text in drawn.limits] == [
+        (-1.0, "clip −1"),
+        (0.0, "clip 0: 50.0 % outside"),
+    ]
+    behind_relu = histogram_drawing(replace(PROFILE, low=0.0, high=2.0, start=0.0, end=2.0, clipped=0.0))
+    assert [value for value, _ in behind_relu.limits] == [2.0]
+
+
+def test_a_tensor_that_is_lost_at_the_scale_of_another_is_drawn_beside_its_steps() -> None:
+    lost = replace(PROFILE, scale=3.5, low=-7.5, high=7.5, start=-4.0, end=4.0, zeros=0.97, shared="sum_out")
+    drawn = histogram_drawing(lost)
+    assert drawn.caption.en.endswith("the steps of the scale of sum_out")
+    assert (drawn.codes, drawn.zero, drawn.limits) == ((-3.5, 0.0, 3.5), (-1.75, 1.75), ())
+
+
+def test_biases_that_do_not_fit_are_told_in_steps_of_their_own_scales() -> None:
+    drawn = overflow_drawing(replace(PROFILE, dtype="s32", channels=3, reaches=(100.0, 2.0**33, 2.0**20)))
+    assert drawn.over
+    assert [at for at, _ in drawn.steps] == [1, 2, 0]
+    assert drawn.most == 2.0**33
+    assert drawn.conclusion.en == "1 of 3 channels do not fit 32 bits; the widest needs 4 times as much"
+
+
+@pytest.mark.parametrize(
+    ("gain", "offset", "correlation", "said"),
+    [
+        (0.5, 0.001, 0.9999, "device = 0.5 × expected"),
+        (-2.0, -0.25, -1.0, "device = −2 × expected − 0.25"),
+        (0.8, 0.0, 0.97, "no straight line: correlation 0.97"),
+    ],
+)
+def test_a_device_is_told_as_a_line_where_it_is_one(
+    gain: float, offset: float, correlation: float, said: str
+) -> None:
+    drawn = scatter_drawing(ValuePairs("n", "t", (0.0, 1.0), (0.0, 0.5), gain, offset, correlation))
+    assert drawn.conclusion.en == said
+    assert drawn.points == ((0.0, 0.0), (1.0, 0.5))
+    assert (drawn.line is None) is said.startswith("no")
 
 
 def test_the_chart_marks_the_unit_of_the_node_to_blame() -> None:

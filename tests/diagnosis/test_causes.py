@@ -12,14 +12,16 @@ from onnx import helper
 from roundoff.core.quantizers import Quantizer, QuantParams, parameters_from_range
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.ideal import IdealOption, options
-from roundoff.diagnosis.interventions import reach
+from roundoff.diagnosis.interventions import reach, times_wider
 from roundoff.diagnosis.registry import CauseOf, all_causes, cause
 from roundoff.diagnosis.result import Diagnosis, Finding
 from roundoff.diagnosis.study import diagnose_quantization
 from roundoff.diagnosis.subject import open_case
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, model_from_proto
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.run.bench import FEW_SAMPLES, spread
+from roundoff.run.evaluators import make_run
 from roundoff.samples.sample_set import ArraySamples
 from tests.diagnosis.planting import (
     biased,
@@ -204,6 +206,64 @@ def test_ranges_that_are_all_too_wide_are_found_though_outputs_keep_their_limits
     assert float(told[1]) == pytest.approx(2.0, abs=0.2)
     assert float(told[2]) == pytest.approx(kept, abs=1)
     assert "times as wide" not in str(diagnose_quantization(quantized, samples).verdict)
+
+
+def uneven(count: int, seed: int) -> dict[str, Array]:
+    """Pictures of which some are several times as bright as most."""
+    rng = np.random.default_rng(seed)
+    values = rng.standard_normal((count, 3, 8, 8)) * rng.gamma(2.0, 0.5, (count, 1, 1, 1))
+    return {"x": values.astype(np.float32)}
+
+
+def test_ranges_of_many_samples_are_not_held_against_a_file_that_is_seen_by_few() -> None:
+    """Calibrated on 600 pictures, of which 24 are at hand: these reach half as far, and nobody is to blame."""
+    model, few = biased()[0], ArraySamples(uneven(24, 1))
+    quantized, _ = for_target(model, uneven(600, 2))
+    case = open_case(quantized, few)
+    facts = case.facts
+    suspects = [each for each in facts.suspects if each.tensor in facts.observed]
+    beyond = [times_wider(facts.quantizers[each.name], facts.observed[each.tensor].range) for each in suspects]
+    assert max(beyond) > 1.5
+    found = diagnose_quantization(quantized, few)
+    assert (found.kind, found.accused) == ("healthy", ())
+    # Three times as wide as those is a fault, or at least no good word.
+    assert diagnose_quantization(all_wider(quantized, 3.0), few).kind in ("culprits", "not_enough_evidence")
+
+
+def test_what_samples_lose_that_ranges_do_not_know_is_said() -> None:
+    """The same by hand: quantized anew without each sixth of the samples, which are then run."""
+    model, arrays = biased()[0], uneven(24, 1)
+    quantized, samples = for_target(model, arrays)
+    signal = noise = 0.0
+    for turn in range(6):
+        rest = [at for at in range(24) if at % 6 != turn]
+        again, _ = for_target(model, {"x": arrays["x"][rest]})
+        networks = [make_run(each) for each in (model, switch_on(model, again.quantizers))]
+        for at in range(turn, 24, 6):
+            exact, made = (run({"x": arrays["x"][at : at + 1]})["y"].astype(np.float64) for run in networks)
+            signal, noise = signal + float((exact**2).sum()), noise + float(((exact - made) ** 2).sum())
+    by_hand = 10 * np.log10(signal / noise)
+    found = diagnose_quantization(quantized, samples)
+    told = re.search(r"output SQNR ([\d.]+) dB.*; ([\d.]+) dB on samples that its ranges", str(found.verdict))
+    assert found.kind == "healthy"
+    assert told is not None, found.verdict
+    assert float(told[2]) == pytest.approx(by_hand, abs=0.7)
+    assert float(told[2]) < float(told[1]) - 3
+    # Of a file that was calibrated on others nothing is left out.
+    other, _ = for_target(model, uneven(600, 2))
+    assert "were not found on" not in str(diagnose_quantization(other, samples).verdict)
+
+
+def test_the_range_of_a_file_is_kept_as_far_as_rarer_samples_may_reach() -> None:
+    model, few = biased()[0], ArraySamples(uneven(24, 1))
+    quantized, _ = for_target(model, uneven(24, 1))
+    for times, kept in ((1.2, True), (2.5, False), (10.0, False)):
+        case = open_case(all_wider(quantized, times), few)
+        suspect = next(each for each in case.facts.suspects if each.tensor == "r1")
+        own, seen = reach(case.facts.quantizers[suspect.name]), case.facts.observed["r1"].range
+        needed = case.facts.value_range(suspect)
+        assert needed[1] == pytest.approx(own[1] if kept else seen[1], rel=1e-6), times
+        assert case.facts.value_range(suspect, rarer=False)[1] == pytest.approx(seen[1])
 
 
 def test_a_loss_that_adds_up_has_no_culprits() -> None:

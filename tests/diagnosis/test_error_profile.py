@@ -8,7 +8,14 @@ import pytest
 
 from roundoff.core.quantizers import Quantizer, QuantSpec, fake_quantize, parameters_from_range
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.error_profile import _profile, added_operators, network_score, precisions, repaired_profile
+from roundoff.diagnosis.error_profile import (
+    _lost_profile,
+    _profile,
+    added_operators,
+    network_score,
+    precisions,
+    repaired_profile,
+)
 from roundoff.diagnosis.investigation import DiagnoseSettings
 from roundoff.diagnosis.result import Diagnosis, Repair
 from roundoff.diagnosis.study import diagnose_quantization
@@ -167,3 +174,19 @@ def test_a_range_over_all_numbers_has_a_histogram() -> None:
     values = np.array([lowest, -1.0, 1.0, -lowest], np.float32)
     found = _profile(quantizer, values, np.zeros(0))
     assert (sum(found.counts), found.counts[0], found.counts[-1]) == (4, 1, 1)
+
+
+def test_a_small_tensor_is_drawn_beside_the_steps_of_the_scale_it_shares() -> None:
+    spec = QuantSpec(8, signed=True, symmetric=False)
+    zero = np.array(0.0)
+    quantizer = Quantizer("sum", "sum", "activation", spec, parameters_from_range(zero, zero + 902, spec), ())
+    values = np.linspace(-4, 4, 801)
+    found = _lost_profile(quantizer, "small", values, "add")
+    step = float(quantizer.params.scale)
+    assert (found.tensor, found.shared, found.node) == ("small", "sum", "add")
+    assert found.scale == pytest.approx(step, rel=1e-5)
+    assert found.zeros == pytest.approx(
+        np.count_nonzero((abs(values) <= step / 2) & (values != 0)) / 801, rel=1e-5
+    )
+    assert found.low < found.start == -4
+    assert sum(found.counts) == 801

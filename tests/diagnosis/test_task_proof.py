@@ -15,7 +15,8 @@ import roundoff
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.investigation import accuracy_metric, evaluator_metric
 from roundoff.diagnosis.result import Diagnosis
-from roundoff.diagnosis.study import DiagnoseSettings, Scores, diagnose_quantization
+from roundoff.diagnosis.stages import Scores
+from roundoff.diagnosis.study import DiagnoseSettings, diagnose_quantization
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model, load_model, model_from_proto

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
-from onnx.numpy_helper import to_array
+from onnx.numpy_helper import from_array, to_array
 
 from roundoff.cli import main
 from roundoff.graph.block_weights import block_products, split_weights
@@ -132,5 +133,27 @@ def test_an_audit_says_first_how_many_products_have_such_weights(tmp_path: Path,
     save_model(result.deploy_model(), file)
     main(["audit", str(file)])
     told = " ".join(capsys.readouterr().out.split())
-    assert "12 of 16 MatMuls have their weight as u4 codes with one scale per block of 32" in told
+    assert "12 of 16 MatMuls have their weight as s4 codes with one scale per block of 32" in told
     assert told.index("12 of 16 MatMuls") < told.index("quantized 0 of")
+
+
+@pytest.mark.parametrize("target", ["weights-int4", "weights-int8"])
+def test_an_audit_of_what_was_written_by_ourselves_accuses_nobody(
+    target: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = transformer(FORM)
+    save_model(model, tmp_path / "net.onnx")
+    np.save(tmp_path / "words.npy", np.stack([feed["words"] for feed in feeds(model, 8)]))
+    given = ["--data", f"words={tmp_path / 'words.npy'}", "--target", target, "-o", str(tmp_path / "out")]
+    main(["quantize", str(tmp_path / "net.onnx"), *given])
+    capsys.readouterr()
+    assert main(["audit", str(tmp_path / "out")]) == 0
+    assert "no silent difference" in capsys.readouterr().out
+    # The scales of a weight that are not those of the plan are told all the same.
+    deployed = onnx.load(tmp_path / "out" / "net_deploy_model.onnx")
+    product = next(node for node in deployed.graph.node if node.op_type == "MatMulNBits")
+    scales = next(each for each in deployed.graph.initializer if each.name == product.input[2])
+    scales.CopyFrom(from_array(to_array(scales) * np.float32(1.5), scales.name))
+    onnx.save(deployed, tmp_path / "out" / "net_deploy_model.onnx")
+    assert main(["audit", str(tmp_path / "out")]) == 1
+    assert "SILENT DIFFERENCES: 1 difference" in capsys.readouterr().out

@@ -177,3 +177,13 @@ def test_odd_external_data_is_refused(tmp_path: Path, key: str, text: bytes) -> 
     path = tmp_path / "odd.onnx"
     path.write_bytes(proto.SerializeToString().replace(b"%" * len(text), text))
     assert tensor.name in refusal(path).what
+
+
+def test_two_outputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    model = conv_net()
+    model.graph.output.append(model.graph.output[0])
+
+    error = refusal(save(model, tmp_path / "twice.onnx"))
+
+    assert f"has two outputs of the name {model.graph.output[0].name!r}" in error.what
+    assert "outputs" in error.fix

@@ -7,8 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from roundoff.core.quantizers import Consumer, Quantizer, QuantSpec, parameters_from_range
 from roundoff.errors import BadInput
-from roundoff.graph import load
+from roundoff.graph import insertion, load
+from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import load_model
 from roundoff.graph.nodes import make_model
 from roundoff.graph.save import save_model
@@ -117,3 +119,36 @@ def test_what_does_not_fit_is_refused_with_what_would(tmp_path: Path, monkeypatc
     with pytest.raises(BadInput, match=r"Quantizing .* takes about .* of memory; the budget is") as found:
         RunBudget(max_memory=needed - 1).check_weights(model, doing="Quantizing", times=2)
     assert "--max-memory" in found.value.fix
+
+
+def test_codes_of_a_large_network_stand_beside_it_and_are_used_and_written_as_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_net(tmp_path / "net.onnx")
+    model = load_model(tmp_path / "net.onnx")
+    spec = QuantSpec(8, signed=True, symmetric=True)
+    quantizers = []
+    for at in range(3):
+        most = float(np.abs(Weights(model)[f"w{at}"]).max())
+        params = parameters_from_range(-most, most, spec)
+        consumer = Consumer(f"mulw{at}", 1)
+        quantizers.append(Quantizer(f"q{at}", f"w{at}", "weight", spec, params, (consumer,)))
+    plain = switch_on(model, quantizers)
+    assert not plain.beside
+    monkeypatch.setattr(insertion, "MAPPED_BYTES", 1)
+    held = switch_on(model, quantizers)
+    assert sorted(held.beside) == ["w0_codes", "w1_codes", "w2_codes"]
+    assert held.proto.ByteSize() < 8000 < plain.proto.ByteSize()
+    for name, codes in held.beside.items():
+        assert codes.dtype == np.int8
+        np.testing.assert_array_equal(Weights(held)[name], Weights(plain)[name])
+    x = np.linspace(-1, 1, SIDE, dtype=np.float32)[None]
+    wanted = open_session(plain).run({"x": x})
+    for most in (1, 1 << 40):  # a graph that is not rewritten, and one that is
+        monkeypatch.setattr(session, "_MOST_REWRITTEN_BYTES", most)
+        for how in ({}, {"optimize": True}, {"fused": True}):
+            got = open_session(held, **how).run({"x": x})  # type: ignore[arg-type]
+            np.testing.assert_allclose(got[0], wanted[0], rtol=1e-5)
+    save_model(held, tmp_path / "held.onnx")
+    save_model(plain, tmp_path / "plain.onnx")
+    assert (tmp_path / "held.onnx").read_bytes() == (tmp_path / "plain.onnx").read_bytes()

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import roundoff
 from roundoff.cli import main
 from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.nodes import make_model
@@ -183,19 +184,22 @@ def test_one_text_that_surprises_does_not_end_a_measurement_and_a_network_that_g
         token_evaluators()["nll"](lambda _: flat, feeds)
 
 
-def test_a_command_takes_them_by_name(tmp_path: Path, capsys: Any) -> None:
+def test_a_command_and_its_function_take_them_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     import onnx
 
+    monkeypatch.chdir(tmp_path)
     model, samples = language_model(60.0)
-    onnx.save(model.proto, tmp_path / "bigrams.onnx")
-    np.save(tmp_path / "words.npy", np.stack([samples.feed(at)["words"] for at in range(16)]))
-    words = [
-        "diagnose",
-        str(tmp_path / "bigrams.onnx"),
-        "--target",
-        "weights-int4",
-        "--data",
-        str(tmp_path / "words.npy"),
-    ]
-    main([*words, "--evaluator", "nll"])
-    assert "nll" in capsys.readouterr().out
+    onnx.save(model.proto, "bigrams.onnx")
+    np.save("words.npy", np.stack([samples.feed(at)["words"] for at in range(16)]))
+    main(["diagnose", "bigrams.onnx", "--target", "weights-int4", "--data", "words.npy", "--evaluator", "nll"])
+    said = capsys.readouterr()
+    assert "nll" in said.out
+    # What is to be typed next can be typed.
+    assert "TokenEvaluator" not in said.out + said.err
+    found = roundoff.diagnose("bigrams.onnx", target="weights-int4", data="words.npy", evaluator="nll")
+    assert found.result.metric is not None
+    assert found.result.metric.name == "nll"
+    with pytest.raises(roundoff.BadInput, match="nlll"):
+        roundoff.diagnose("bigrams.onnx", target="weights-int4", data="words.npy", evaluator="nlll")

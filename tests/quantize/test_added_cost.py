@@ -14,9 +14,12 @@ from roundoff.core.plan import Precision, Recipe, Rule, Step
 from roundoff.graph.insertion import fake_quant_model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
+from roundoff.graph.transformers import find_parts
 from roundoff.quantize.recipes import RecipeBuilder, added_cost
 from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
+from tests.graph.transformer_nets import Form, feeds, transformer
+from tests.quantize.transforms.test_clamp_mask import Given
 
 FREE = {"QuantizeLinear", "DequantizeLinear", "Constant", "Identity"}
 CODES = {TensorProto.INT16, TensorProto.UINT16}
@@ -62,3 +65,20 @@ def test_what_is_said_to_be_added_is_in_the_file(family: str, tmp_path: Path) ->
         kind = "16 bit" if found.wide else "nodes" if found.nodes or found.quantizers else "free"
         assert found.kind == kind
         assert np.isfinite(found.products)
+
+
+def test_layers_that_read_8_bits_of_what_is_stored_in_16_are_no_wide_products() -> None:
+    model = transformer(Form("where"))
+    builder = RecipeBuilder(model, Given(feeds(model, 4)), load_target("generic-int8"))
+    parts = find_parts(builder.prepared.model)
+    rules = tuple(Rule("node", (name,), Precision("u16")) for name in parts.stream)
+    plain, wide = (builder.build(recipe).quantized for recipe in (Recipe(), Recipe(rules=rules)))
+    found = added_cost(plain, wide, feeds(model, 1)[0])
+    # Norms hand on 16 bits, which products read with 8.
+    stored = {each.tensor for each in wide.quantizers if each.spec.bits == 16 and each.kind == "activation"}
+    products = [node for node in wide.float_model.proto.graph.node if node.op_type == "MatMul"]
+    assert any(stored & set(node.input) for node in products)
+    assert (found.wide > 0, found.products) == (True, 0.0)
+    every = Rule("op", ("MatMul",), Precision("u16"))
+    found = added_cost(plain, builder.build(Recipe(rules=(*rules, every))).quantized, feeds(model, 1)[0])
+    assert found.products == 1.0

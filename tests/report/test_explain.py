@@ -92,7 +92,7 @@ def test_a_finding_is_told_with_its_proof_and_remedy() -> None:
     document = empty_document(diagnosis=found, network=chain("conv", "next"))
     expected = (
         "Finding 1 (clipping): 't1' is cut off. It is proven: its range widened. SQNR of the outputs went from "
-        "10 to 31 dB. It makes 90 % of the loss. What to do: widen it (cost: free)."
+        "10.0 dB to 31.0 dB. It makes 90 % of the loss. What to do: widen it (cost: free)."
     )
     assert explain("1", document) == explain("finding #1", document) == expected
     assert explain("conv", document).endswith(expected)

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import BadInput
-from roundoff.run.answers import finite_number, roll_back_answer, verdict
-from roundoff.run.evaluators import higher_is_better
+from roundoff.run.evaluators import finite_number, higher_is_better, roll_back_answer, verdict
 from roundoff.search.strategies.roll_back import RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import run_trials
 

@@ -123,6 +123,20 @@ def test_which_way_is_better_must_be_clear(given: str, write: Write) -> None:
         load_evaluator(path)
 
 
+def test_a_generator_need_not_end(write: Write, samples: EvaluationSamples) -> None:
+    path = write("eval.py", "def evaluate(run, samples):\n    while True:\n        yield 1.0\n")
+    with pytest.raises(BadInput, match="has 5 values for 4 samples"):
+        load_evaluator(path)(doubled, samples)
+
+
+def test_an_evaluator_may_write_into_what_it_is_given(samples: EvaluationSamples) -> None:
+    before = {name: each.copy() for name, each in samples[0].items()}
+    for each in samples[0].values():
+        each[...] = 7
+    for name, each in samples[0].items():
+        np.testing.assert_array_equal(each, before[name])
+
+
 def test_samples_are_a_sequence(samples: EvaluationSamples) -> None:
     assert len(samples) == 4
     assert [feed["image"].mean() for feed in samples] == [0, 1, 2, 3]

@@ -10,7 +10,7 @@ from roundoff.core.tensors import Array
 from roundoff.quantize.recipes import RecipeBuilder
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.capture import read_feed
-from roundoff.search.cost import CostModel
+from roundoff.search.cost import CostModel, without_options
 from roundoff.search.problem import ModelProblem, Ranker
 from roundoff.search.store import TrialJournal
 from tests.graph.test_output_parts import detector
@@ -110,6 +110,8 @@ def test_the_stream_is_additions_norms_and_embeddings() -> None:
     assert smoothed is not None
     # One product is inserted for each tensor that queries, keys and values, or the wide layer, read.
     assert len(problem.raised_nodes(smoothed)) == len(problem.raised_nodes(wide)) + 4
+    # Given back, smoothing takes along what was said of the products that it had inserted.
+    assert wide in list(without_options(smoothed, problem.base, problem.nodes))
 
 
 def test_of_a_norm_that_is_computed_as_one_only_what_reads_the_stream_is_named() -> None:

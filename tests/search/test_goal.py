@@ -16,7 +16,7 @@ def goal(**options: object) -> TuneGoal:
 
 def test_shares_and_differences() -> None:
     assert goal().value == pytest.approx(0.792)
-    assert str(goal(max_drop="1%").text) == "within 1% of float"
+    assert str(goal(max_drop="1%").text) == "within 1 % of float"
     assert goal(max_drop="0.01").value == pytest.approx(0.79)
     assert goal(max_drop="1%", higher_is_better=False).value == pytest.approx(0.808)
     assert goal(min_metric=0.75).value == 0.75

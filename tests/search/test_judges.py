@@ -93,6 +93,22 @@ def test_what_float_gives_is_computed_once_for_the_same_samples(
     assert judge.measure(other, [1, 2]).shape == (2,)
 
 
+def test_what_is_kept_follows_what_the_process_may_take(tmp_path: Path) -> None:
+    """A tenth of it, and never more than 256 MB."""
+    model = loaded(residual(), tmp_path)
+    samples = Images(model.proto.graph.input[0].name)
+    size = sum(array.nbytes for array in samples.feed(0).values())
+    bench = Bench(model, samples, keep=True, max_memory=25 * size)
+    first, second, third = (bench.feed(index) for index in range(3))
+    assert bench.feed(0) is first
+    assert bench.feed(1) is second
+    assert bench.feed(2) is not third
+    judge = SignalJudge(Bench(model, samples, max_memory=1))
+    assert judge.measure(model, [0, 1]).tolist() == [150.0, 150.0]
+    assert judge._known == {}
+    assert Bench(model, samples, max_memory=1 << 50).room == 1 << 28
+
+
 def test_nodes_are_fused_only_where_that_changes_nothing_but_last_bits(
     model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +217,10 @@ def test_what_a_network_gave_is_not_computed_again_and_may_be_written_into() -> 
         assert found == 2 * value
         found += 7
     assert fed == [1.0, 2.0]
+    without_room = remembering(run, max_memory=1)
+    for value in (1.0, 1.0):
+        without_room({"x": np.array([value])})
+    assert fed == [1.0, 2.0, 1.0, 1.0]
 
 
 def test_values_that_go_by_position_are_noticed(tmp_path: Path, model: Model) -> None:

@@ -47,7 +47,7 @@ FOUND = Tuning(
     metric="accuracy",
     higher_is_better=True,
     float_score=0.9,
-    goal=verbatim("within 1% of float"),
+    goal=verbatim("within 1 % of float"),
     goal_value=0.891,
     verdict="met",
     answer=2,
@@ -83,7 +83,7 @@ def test_a_goal_that_is_met() -> None:
     page = text(FOUND)
     assert page.startswith("MET: 1 node at float: [conv]")
     for words in (
-        "accuracy within 1% of float, 89.1 %",
+        "accuracy within 1 % of float, 89.1 %",
         "89.5 %, float 90.0 %; 500 samples, loss -1 to 2 points (95 %)",
         "90.0 %, float 91.0 %; 200 other samples",
         "9 of 10 nodes, 2 of them wide; 90.0 % of products",
@@ -101,7 +101,7 @@ def test_the_headline_says_what_other_samples_say() -> None:
     held = HoldOut(200, 0.91, 0.88, (0.01, 0.05), met=False)
     page = text(replace(FOUND, holdout=held))
     assert page.startswith("MET, but not on other samples: 1 node")
-    assert "that is less than the goal, within 1% of float, asks for" in page
+    assert "that is less than the goal, within 1 % of float, asks for" in page
     page = text(replace(FOUND, holdout=replace(held, score=0.91, met=True)))
     assert page.startswith("MET, on other samples too: 1 node")
     assert "asks for" not in page
@@ -128,7 +128,7 @@ def test_a_goal_that_is_not_met_says_how_far_it_is() -> None:
     )
     page = " ".join(text(found).split())
     assert page.startswith(
-        "BEST EFFORT: nothing tried meets the goal, accuracy within 1% of float, 39.10 points short"
+        "BEST EFFORT: nothing tried meets the goal, accuracy within 1 % of float, 39.10 points short"
     )
     assert "early, when the time was over" in page
     assert "best is plain" in page

@@ -13,9 +13,8 @@ import pytest
 
 from roundoff.core.claims import claim
 from roundoff.errors import BadInput
-from roundoff.suite.content import ContentHashes
 from roundoff.suite.evaluation import joined_scores
-from roundoff.suite.fetching import FetchedFiles, default_cache
+from roundoff.suite.fetching import ContentHashes, FetchedFiles, default_cache
 from roundoff.suite.matrix import load_suite, placed
 from roundoff.suite.store import UnitStore
 from roundoff.suite.unit import compute, do_unit

@@ -12,7 +12,8 @@ import yaml
 import roundoff
 from roundoff.cli import main
 from roundoff.errors import BadInput
-from roundoff.suite import functions, page, runner
+from roundoff.suite import functions, page
+from roundoff.suite import unit as unit_module
 from roundoff.suite.evaluation import joined_scores
 from roundoff.suite.matrix import load_suite
 from roundoff.suite.store import UnitStore
@@ -31,11 +32,11 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
             try:
                 told = do_unit(unit, self._store.url)
             except roundoff.RoundoffError as error:
-                yield runner.UnitState(unit, "failed", problem=failure_of(unit, error))
+                yield unit_module.UnitState(unit, "failed", problem=failure_of(unit, error))
                 continue
-            yield runner.UnitState(unit, told["state"], told["seconds"], told["exit_code"], told["figures"])
+            yield unit_module.UnitState(unit, told["state"], told["seconds"], told["exit_code"], told["figures"])
 
-    monkeypatch.setattr(runner._WorkThrough, "run", run_here)
+    monkeypatch.setattr(unit_module._WorkThrough, "run", run_here)
 
 
 @pytest.mark.parametrize("labels", [False, True])
@@ -146,7 +147,7 @@ def test_jobs_of_others_do_their_shares(tmp_path: Path, capsys: pytest.CaptureFi
     assert [line.split()[-1] for line in lines] == ["1/3", "2/3", "3/3"]
     assert all(line.startswith(f"roundoff suite run {file} --store ") for line in lines)
     units = load_suite(file).units
-    shares = [runner.part_of(units, line.split()[-1]) for line in lines]
+    shares = [unit_module.part_of(units, line.split()[-1]) for line in lines]
     assert sorted(unit.label for share in shares for unit in share) == sorted(unit.label for unit in units)
     assert "--array=1-4" in functions.submit(file, format="slurm")
     job = yaml.safe_load(functions.submit(file, format="kubernetes", store=tmp_path / "my store"))
@@ -165,7 +166,7 @@ def test_jobs_of_others_do_their_shares(tmp_path: Path, capsys: pytest.CaptureFi
     assert {each["name"] for each in container["volumeMounts"]} == {each["name"] for each in pod["volumes"]}
     assert main(["suite", "submit", str(file)]) == 2
     with pytest.raises(BadInput, match="no part"):
-        runner.part_of(units, "4/3")
+        unit_module.part_of(units, "4/3")
 
 
 def test_a_gate_holds_shares_of_jobs_against_the_night_before(tmp_path: Path, here: None) -> None:

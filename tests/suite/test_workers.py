@@ -16,8 +16,8 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.run import executors
 from roundoff.run.executors import DaskWorkers, LocalWorkers, PieceFailed
-from roundoff.suite.runner import RunLimits, run_units
 from roundoff.suite.store import UnitStore
+from roundoff.suite.unit import RunLimits, run_units
 from tests.suite import pieces
 
 ROOT = Path(__file__).resolve().parents[2]

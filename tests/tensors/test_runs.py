@@ -175,6 +175,51 @@ def test_a_tensor_called_so_is_no_golden_copy(tmp_path: Path) -> None:
     assert len(source.tensors) == 4
 
 
+def test_runs_may_be_told_by_the_first_words_of_files_or_by_what_computed_them(tmp_path: Path) -> None:
+    write(tmp_path / "first", 2.0, "npu_a", "npu_b", "cpu_a", "cpu_b")
+    assert runs_of(open_source(tmp_path / "first")) == ("npu", "cpu")
+    for value, run in enumerate(("pytorch", "chip")):
+        write(tmp_path / "second" / run, value, "a", "b")
+    chosen = open_source(tmp_path / "second")
+    assert runs_of(chosen) == ("chip", "pytorch")
+    assert float(chosen.read("a", "").max()) == 1.0
+
+
+def test_runs_of_names_that_tell_nothing_are_refused(tmp_path: Path) -> None:
+    for value, run in enumerate(("v1", "v2")):
+        write(tmp_path / run, value, "a", "b", "c")
+    with pytest.raises(BadInput, match="holds the same tensors 2 times: v1, v2") as refused:
+        open_source(tmp_path)
+    assert "--run v2" in refused.value.fix
+    assert float(open_source(tmp_path, run="v2").read("a", "").max()) == 1.0
+    assert len(open_source(tmp_path, every_run=True).tensors) == 6
+    # Something beside them, other sizes, or few tensors: folders of layers.
+    write(tmp_path / "stem", 1.0, "z")
+    assert len(open_source(tmp_path).tensors) == 7
+    np.save(tmp_path / "stem" / "z.npy", np.zeros(3, np.float32))
+    for layer, size in (("conv1", 4), ("conv2", 8)):
+        (tmp_path / "layers" / layer).mkdir(parents=True)
+        for name in ("input", "weight", "output"):
+            np.save(tmp_path / "layers" / layer / f"{name}.npy", np.zeros(size, np.float32))
+    assert len(open_source(tmp_path / "layers").tensors) == 6
+
+
+@pytest.mark.parametrize("more", [(), (1,)], ids=["joined", "stacked"])
+def test_samples_in_one_tensor_may_be_flat_or_in_blocks(more: tuple[int, ...]) -> None:
+    shapes = {"a": (1, 6, 8, 8), "b": (1, 12, 4, 4), "c": (1, 10)}
+    infos = [TensorInfo(name, "float32", shape) for name, shape in shapes.items()]
+    blocked = {"a": (1, 8, 8, 8), "b": (2, 4, 4, 8), "c": (10,)}
+    rng = np.random.default_rng(0)
+    whole = {name: rng.standard_normal((4, *more, *shape)).astype(np.float32) for name, shape in blocked.items()}
+    samples = ("s0", "s1", "s2", "s3")
+    split = split_batch(MappingSource(whole), infos, samples)
+    assert split.samples == samples
+    for name, array in whole.items():
+        # What was stacked loses the axis again.
+        assert split.read(name, "s2").shape == next(info.shape for info in split.tensors if info.name == name)
+        assert np.array_equal(split.read(name, "s2"), array[2] if more else array[2:3])
+
+
 def test_a_list_of_layers_and_files_names_tensors_in_their_order(tmp_path: Path) -> None:
     for sample in ("s0", "s1"):
         for value, run in enumerate(("golden", "simulator")):

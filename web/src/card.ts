@@ -26,9 +26,11 @@ export function setUpCards(networks: NetworkSpec[]): void {
 /** Beside the graph: nothing is hidden by it. */
 function setUpPanel(panel: HTMLElement, networks: NetworkSpec[], nodes: Map<string, NodeSpec>): void {
   const empty = [...panel.childNodes];
+  // Until something is chosen the first culprit stands there.
+  const accused = nodeInAddress(document.querySelector<HTMLAnchorElement>(".culprit a.chip")?.hash ?? "");
   const show = (): void => {
-    const name = nodeInAddress(location.hash);
-    mark(networks, name);
+    const chosen = nodeInAddress(location.hash), name = chosen ?? accused;
+    mark(networks, chosen);
     if (name === null) {
       panel.replaceChildren(...empty);
       return;
@@ -37,7 +39,7 @@ function setUpPanel(panel: HTMLElement, networks: NetworkSpec[], nodes: Map<stri
     const parts = content(name, nodes.get(name), (box?.members ?? []).map((each) => nodes.get(each)).filter((each) => each !== undefined));
     panel.replaceChildren(...parts, ...(box ? around(box.spec, box.members) : []));
     panel.scrollTop = 0;
-    panel.closest(".network")?.scrollIntoView({ block: "nearest" });
+    if (chosen !== null) panel.closest(".network")?.scrollIntoView({ block: "nearest" });
   };
   addEventListener("hashchange", show);
   addEventListener("keydown", (event) => {

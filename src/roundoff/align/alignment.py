@@ -12,6 +12,7 @@ from roundoff.align.names import (
     behind_kind,
     by_node,
     check_aliases,
+    match_by_ending,
     match_by_origin,
     match_by_spelling,
     other_forms,
@@ -456,6 +457,8 @@ def _match_names(
     found += match_by_spelling(*_left(ours, by_node(theirs), found))
     found += match_by_spelling(*_left(behind_kind(by_node(ours)), theirs, found))
     found += match_by_spelling(*_left(behind_kind(ours), theirs, found))
+    found += match_by_ending(*_left(ours, theirs, found))
+    found += match_by_ending(*_left(by_node(ours), theirs, found))
     return found
 
 

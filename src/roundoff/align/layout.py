@@ -451,6 +451,7 @@ _ALMOST_ONE = 1 - _ROUNDING
 _CONSTANT = 1e-5
 """A spread this small, relative to the largest value, is rounding and not signal."""
 
+_MANY_ALIKE = 16
 _PADDING_SPREAD = 1e-3
 """Padding may be this far from zero, over what the kept elements vary."""
 
@@ -484,7 +485,10 @@ def correlation(left: Floats, right: Floats) -> float:
 
 
 def only_padding(layout: Layout, reference: Array, candidate: Array) -> bool:
-    """Whether everything that `layout` crops away is padding: zeros, or in codes of real numbers one code."""
+    """Whether everything that `layout` crops away is padding: zeros, or in codes of real numbers one code.
+
+    One value all over is that of a code, too, where it is so many times there and what is kept varies.
+    """
     if layout.crop is None:
         return True
     if not is_real(candidate):
@@ -498,6 +502,8 @@ def only_padding(layout: Layout, reference: Array, candidate: Array) -> bool:
         return low == high  # the zero point, whatever it is
     signal = kept[np.isfinite(kept)]
     spread = float(signal.max()) - float(signal.min()) if signal.size else 0.0
+    if low == high and spread > 0 and extra.size >= _MANY_ALIKE:
+        return True
     return max(abs(low), abs(high)) <= _PADDING_SPREAD * spread
 
 

@@ -52,6 +52,7 @@ _OUTPUT_INDEX = (
     _rule("<op>_output_<k>, <op>:<k>, <op>.<k>", r"([._/-]output[._/:-]?|[:.])(\d+)$", r":\2"),
     _rule("the first output needs no number", r":0$", ""),
 )
+_FIRST_OUTPUT = _rule("the first output, as names of files have it", r"[._-]0$", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ SPELLINGS = (
     Spelling(_SEPARATORS, confidence=1.0, shapes_must_fit=False),
     Spelling((*_FILES, *_SEPARATORS), confidence=1.0, shapes_must_fit=False),
     Spelling((*_FILES, *_OUTPUT_INDEX, *_SEPARATORS), confidence=0.95, shapes_must_fit=True),
+    Spelling((*_FILES, _FIRST_OUTPUT, *_SEPARATORS), confidence=0.95, shapes_must_fit=True),
 )
 """From the closest to the name as written to the farthest."""
 
@@ -106,6 +108,44 @@ def match_by_spelling(reference: Sequence[NamedTensor], candidate: Sequence[Name
         reference = [tensor for tensor in reference if tensor.index not in taken[0]]
         candidate = [tensor for tensor in candidate if tensor.index not in taken[1]]
     return found
+
+
+_BEHIND = 0.9
+"""How sure a name is that stands at the end of a longer one, as others of that dump do."""
+_AS_A_RULE = 0.5
+
+
+def match_by_ending(reference: Sequence[NamedTensor], candidate: Sequence[NamedTensor]) -> list[Match]:
+    """Pair tensors of which one name is the end of the other: a tool's own words stand in front of all names.
+
+    Where less than half of the candidates are called so, it is no rule of the tool, and nothing is paired.
+    """
+    key = SPELLINGS[2].key
+    ours, theirs = ({key(tensor.name): tensor for tensor in side} for side in (reference, candidate))
+    claims: dict[str, list[str]] = defaultdict(list)
+    for name in theirs:
+        if end := next((each for each in _endings(name) if each in ours), ""):
+            claims[end].append(name)
+    shorter = {end: names for end, names in claims.items() if any(map(str.isalpha, end))}
+    if not shorter:
+        claims = defaultdict(list)
+        for name in ours:
+            if end := next((each for each in _endings(name) if each in theirs), ""):
+                claims[end].append(name)
+        shorter = {names[0]: [end] for end, names in claims.items() if len(names) == 1 and not end.isdecimal()}
+    found = [
+        Match(ours[name].index, theirs[others[0]].index, "normalized", _BEHIND)
+        for name, others in shorter.items()
+        if len(others) == 1 and _may_be_one(ours[name].info, theirs[others[0]].info)
+    ]
+    return found if len(found) > 1 and len(found) >= _AS_A_RULE * len(candidate) else []
+
+
+def _endings(name: str) -> Iterator[str]:
+    """What is left of a name without its first words, the longest first."""
+    while "_" in name:
+        name = name.partition("_")[2]
+        yield name
 
 
 def by_node(tensors: Sequence[NamedTensor]) -> list[NamedTensor]:

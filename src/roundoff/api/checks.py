@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from roundoff.run.host_arithmetic import HostArithmetic
     from roundoff.studies.check_calibration.result import CalibrationCheck
     from roundoff.studies.check_io.result import IoCheck, Stage
-    from roundoff.studies.check_io.sides import RawLayout, SideLike, StageValues
-    from roundoff.studies.check_io.study import IoCheckSettings
+    from roundoff.studies.check_io.study import IoCheckSettings, RawLayout, SideLike, StageValues
 
 STAGES: "dict[Stage, str]" = {
     "original": "the original inputs; one path serves both sides",
@@ -204,14 +203,14 @@ def _channels(given: Any) -> tuple[float, ...]:
 
 
 def _values(pairs: "Mapping[Stage, Any]", layouts: "Mapping[Stage, RawLayout]") -> "dict[Stage, StageValues]":
-    from roundoff.studies.check_io.sides import read_sides
+    from roundoff.studies.check_io.study import read_sides
 
     return {stage: read_sides(one, other, layouts[stage]) for stage, (one, other) in pairs.items()}
 
 
 def _layouts(shape: Any, dtype: Any, model: GivenModel | None) -> "dict[Stage, RawLayout]":
     """What is said of the raw files of each stage."""
-    from roundoff.studies.check_io.sides import RawLayout, numeric_type
+    from roundoff.studies.check_io.study import RawLayout, numeric_type
 
     shapes, types = _by_stage("--shape", shape), _by_stage("--dtype", dtype)
     for each in types.values():

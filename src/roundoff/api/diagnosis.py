@@ -17,6 +17,7 @@ from roundoff.api.inputs import (
     describe_value,
     file_inputs,
     is_path,
+    known_evaluator,
     open_data,
     open_evaluator,
     open_labels,
@@ -180,6 +181,7 @@ def diagnose(
     from roundoff.diagnosis.study import examine
 
     call = Call("diagnose", options, SubjectOptions)
+    evaluator = known_evaluator(evaluator)
     check_device_options(
         call,
         model,
@@ -336,7 +338,9 @@ class _Work:
         subject, threads = self.subject, self.subject.call.threads
         evaluator = open_evaluator(self.evaluator)
         if evaluator is not None:
-            return evaluator_metric(evaluator, subject.samples, threads=threads)
+            return evaluator_metric(
+                evaluator, subject.samples, threads=threads, max_memory=subject.call.max_memory
+            )
         labels, cut = open_labels(self.labels, subject.samples.names), subject.call.get("samples") is not None
         return None if labels is None else accuracy_metric(labels, subject.samples, threads=threads, cut=cut)
 
@@ -401,7 +405,14 @@ class _Work:
         elif subject.plan is not None:
             source = replace(source, target=subject.plan.target)
         judged = self.evaluator is not None or labels is not None
-        judge = judge_options(self.evaluator, labels=labels, decibels=not judged, threads=subject.call.threads)
+        limits = subject.call.limits
+        judge = judge_options(
+            self.evaluator,
+            labels=labels,
+            decibels=not judged,
+            threads=limits.threads,
+            max_memory=limits.max_memory,
+        )
         search = RepairSearch(judge, on_trial=on_trial)
         if tell is not None:
             search = replace(search, tell=lambda text: tell(shown(text)))
@@ -429,7 +440,8 @@ class _Work:
         if evaluator is not None:
             # A function of the user's sees them numbered on behind the others, so that its lists can go on.
             first = len(subject.samples.names)
-            whole = evaluator_metric(evaluator, JoinedSamples(subject.samples, samples), threads=call.threads)
+            both = JoinedSamples(subject.samples, samples)
+            whole = evaluator_metric(evaluator, both, threads=call.threads, max_memory=call.max_memory)
             return samples, whole.on(range(first, first + len(samples.names)))
         return samples, None if right is None else accuracy_metric(right, samples, threads=call.threads)
 

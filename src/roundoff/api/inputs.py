@@ -340,6 +340,14 @@ def check_files(*given: tuple[str, Any]) -> None:
             regular_file(Path(each), what=what)
 
 
+def known_evaluator(given: Any) -> Any:
+    """One of the evaluators that ship for its name, where there is no file of that name; all else as it is."""
+    from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
+
+    named = is_path(given) and str(given) in TOKEN_EVALUATORS and not Path(given).exists()
+    return token_evaluators()[str(given)] if named else given
+
+
 def open_evaluator(given: EvaluatorLike | None) -> "Evaluator | None":
     """The user's measure of a network.
 

@@ -6,6 +6,7 @@ wrong type becomes an error that names the part to call first, where it would el
 
 import functools
 import inspect
+import numbers
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
@@ -23,6 +24,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _UNIONS = (Union, types.UnionType)
+# Numbers out of arrays are numbers.
+_NUMBERS: dict[type, Any] = {int: numbers.Integral, float: numbers.Real}
 
 
 class _Nothing(Protocol):
@@ -32,11 +35,10 @@ class _Nothing(Protocol):
 @functools.cache
 def part(public_name: str, function: Callable[P, R]) -> Callable[P, R]:
     """The function, which refuses what it does not take."""
-    signature = inspect.signature(function)
+    signature, hints = inspect.signature(function), get_type_hints(function)
 
     @functools.wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
-        hints = get_type_hints(function)
         for name, value in signature.bind(*args, **options).arguments.items():
             if not takes(hints[name], value):
                 raise BadInput(
@@ -50,6 +52,8 @@ def part(public_name: str, function: Callable[P, R]) -> Callable[P, R]:
                 )
         return function(*args, **options)
 
+    # Other processes find it where users do.
+    call.__module__, call.__qualname__ = roundoff.__name__, public_name
     return public(call)
 
 
@@ -61,7 +65,7 @@ def takes(hint: Any, value: Any) -> bool:
     if origin in _UNIONS:
         return any(takes(each, value) for each in inner)
     if origin is Literal:
-        return value in inner
+        return isinstance(value, str) and value in inner
     if origin is np.ndarray:
         return _is_numbers(value)
     return _is_of(hint, origin or hint, value) and _elements_are(origin, inner, value)
@@ -72,7 +76,7 @@ def _is_of(hint: Any, kind: type, value: Any) -> bool:
         return all(hasattr(value, member) for member in _members(hint))
     if isinstance(value, str):
         return hint is str
-    return isinstance(value, (int, float) if hint is float else kind)
+    return isinstance(value, _NUMBERS.get(kind, kind))
 
 
 def _is_numbers(value: Any) -> bool:
@@ -99,7 +103,7 @@ def _elements_are(origin: Any, inner: tuple[Any, ...], value: Any) -> bool:
 
 def _kinds(hint: Any) -> str:
     """What is taken, and which part gives it, for a message."""
-    return " / ".join(dict.fromkeys(_named(hint)))
+    return functools.reduce(lambda one, other: one + " / " + other, dict.fromkeys(_named(hint)))
 
 
 def _named(hint: Any) -> Iterator[str]:

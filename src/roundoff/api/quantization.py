@@ -20,6 +20,7 @@ from roundoff.api.inputs import (
     describe_value,
     file_inputs,
     is_path,
+    known_evaluator,
     open_data,
     open_evaluator,
     open_labels,
@@ -555,6 +556,7 @@ def transform(
     check_target(call)
     asked = _steps(steps, option, names_in(nodes))
     settings = quantize_settings(call)
+    evaluator = known_evaluator(evaluator)
     measure = open_evaluator(evaluator)
     given = open_model(model)
     fed = samples_for(call, given.model)

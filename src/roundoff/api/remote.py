@@ -34,10 +34,11 @@ if TYPE_CHECKING:
     from roundoff.graph.quantized_model import QuantizedModel
     from roundoff.quantize.calibration.calibration import Calibration, Observe
     from roundoff.quantize.calibration.methods import Detail
+    from roundoff.run.budget import RunBudget
     from roundoff.run.capture import Samples
     from roundoff.studies.partial.scores import CandidateScoring, Chunks, ChunkScores
     from roundoff.studies.sensitivity.exact import ExactEngine
-    from roundoff.studies.sensitivity.subjects import SensitivitySettings
+    from roundoff.studies.sensitivity.ranking import SensitivitySettings
 
 Workers = LocalWorkers | DaskWorkers
 
@@ -249,6 +250,7 @@ class EvaluationPiece:
         evaluator: Of a function, its file.
         threads: Threads to use.
         network: Hash of the float network.
+        max_memory: Bytes that a worker may take.
     """
 
     samples: SampleFiles
@@ -258,13 +260,15 @@ class EvaluationPiece:
     evaluator: str
     threads: int | None
     network: str
+    max_memory: int | None
 
 
 def evaluate_piece(in_float: Model, model: Model, piece: EvaluationPiece) -> Array:
     """Classes, decibels or values of some samples; this is what workers call."""
     shared = f"{piece.network} {piece.samples} {piece.threads}"
     bench: Bench = _kept(
-        f"bench {shared}", lambda: Bench(in_float, piece.samples.open(in_float), threads=piece.threads)
+        f"bench {shared}",
+        lambda: Bench(in_float, piece.samples.open(in_float), threads=piece.threads, max_memory=piece.max_memory),
     )
     if piece.kind == "classes":
         return predicted_classes(bench, model, piece.indices, output=piece.output)
@@ -280,7 +284,7 @@ def evaluate_piece(in_float: Model, model: Model, piece: EvaluationPiece) -> Arr
 
 
 def evaluated_elsewhere(
-    workers: Workers, samples: SampleFiles, *, threads: int | None, evaluator: Path | None
+    workers: Workers, samples: SampleFiles, *, limits: "RunBudget", evaluator: Path | None
 ) -> "Callable[[TrialJudge, Model], Measure]":
     """What measures candidates in workers instead of here; for `roundoff.search.tune`."""
     from roundoff.graph.quantized_model import model_hash
@@ -305,7 +309,9 @@ def evaluated_elsewhere(
                 chosen = tuple(int(index) for index in indices[share])
                 output = judge.output if isinstance(judge, ClassJudge) else 0
                 path = "" if evaluator is None else str(evaluator.absolute())
-                piece = EvaluationPiece(samples, chosen, kind, output, path, threads, network)
+                piece = EvaluationPiece(
+                    samples, chosen, kind, output, path, limits.threads, network, limits.max_memory
+                )
                 futures.append(workers.submit(evaluate_piece, shared, candidate, piece))
             found = np.concatenate([future.result() for future in futures])
             return judge.compared(found, indices) if isinstance(judge, ClassJudge) else found

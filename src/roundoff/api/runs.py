@@ -468,7 +468,7 @@ def reproduce(
         BadInput: The run cannot be used, or the folder would replace something.
         ModelFailed: A model cannot be run.
     """
-    from roundoff.case.page import reproduction_page
+    from roundoff.case.bundle import reproduction_page
     from roundoff.case.reproduce import reproduce as cut_out
 
     call = Call("reproduce", options, Limits)
@@ -508,7 +508,7 @@ def bundle(
         ModelFailed: A model cannot be run.
     """
     from roundoff.case.bundle import bundle as pack
-    from roundoff.case.page import bundle_page
+    from roundoff.case.bundle import bundle_page
 
     call = Call("bundle", options, Limits)
     packing = partial(

@@ -23,6 +23,7 @@ from roundoff.api.inputs import (
     describe_value,
     file_inputs,
     is_path,
+    known_evaluator,
     open_data,
     open_labels,
     open_model,
@@ -193,7 +194,8 @@ def tune(
     from roundoff.search.tune import tune as search_recipe
 
     asked = _Asked(
-        evaluator, labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local, time, max_trials,
+        known_evaluator(evaluator), labels, max_drop, min_metric, max_cost, cost, strategy, sensitivity, local,
+        time, max_trials,
         eval_data, eval_samples, holdout, test_data, test_labels,
     )  # fmt: skip
     call = Call("tune", options, TargetOptions)
@@ -260,7 +262,7 @@ def _elsewhere(dask: str, call: Call, asked: _Asked) -> Iterator[Any]:
     with open_workers(dask=dask) as workers:
         observed = remote.SampleFiles.of(call, call.get("data"), limit=call.get("samples")) if own else files
         yield {
-            "elsewhere": remote.evaluated_elsewhere(workers, files, threads=call.threads, evaluator=evaluator),
+            "elsewhere": remote.evaluated_elsewhere(workers, files, limits=call.limits, evaluator=evaluator),
             "observe": remote.observed_elsewhere(
                 workers, observed, threads=call.threads, max_memory=call.max_memory
             ),
@@ -364,7 +366,7 @@ def _settings(call: Call, asked: _Asked) -> "TuneSettings":
         base=Recipe(method=method, weight_method=quantize.weight_method, rules=quantize.rules),
         options=quantize.options,
         strategy=_strategy(asked.strategy),
-        judge=judge_options(asked.evaluator, threads=call.threads),
+        judge=judge_options(asked.evaluator, threads=call.threads, max_memory=call.max_memory),
         max_drop="" if asked.max_drop is None else str(asked.max_drop),
         min_metric=asked.min_metric,
         max_cost=asked.max_cost,
@@ -380,7 +382,12 @@ def _settings(call: Call, asked: _Asked) -> "TuneSettings":
 
 
 def judge_options(
-    evaluator: Any, *, labels: "Array | None" = None, decibels: bool = False, threads: int | None = None
+    evaluator: Any,
+    *,
+    labels: "Array | None" = None,
+    decibels: bool = False,
+    threads: int | None = None,
+    max_memory: int | None = None,
 ) -> Any:
     """What candidates are measured by.
 
@@ -390,17 +397,20 @@ def judge_options(
         labels: The right classes.
         decibels: Without all of these, measure signal to noise even where outputs are classes.
         threads: Threads to use.
+        max_memory: Bytes the process may take.
 
     Raises:
         BadInput: It is nothing of that kind.
     """
     from roundoff.search.evaluators import JudgeOptions
 
+    how: dict[str, Any] = {"labels": labels, "decibels": decibels, "threads": threads, "max_memory": max_memory}
+
     if evaluator is None or is_path(evaluator):
         path = None if evaluator is None else Path(evaluator)
-        return JudgeOptions(path, labels=labels, decibels=decibels, threads=threads)
+        return JudgeOptions(path, **how)
     if callable(getattr(evaluator, "evaluate", None)):
-        return JudgeOptions(instance=evaluator, labels=labels, decibels=decibels, threads=threads)
+        return JudgeOptions(instance=evaluator, **how)
     if not callable(evaluator):
         fix = english("give a Python file, a function evaluate(run, samples), or an object with evaluate(model)")
         raise BadInput(english("The evaluator is {said_of}.", said_of=describe_value(evaluator)), fix=fix)
@@ -411,14 +421,7 @@ def judge_options(
         if hasattr(evaluator, name):
             setattr(module, name, getattr(evaluator, name))
     single = len(inspect.signature(evaluator).parameters) == 1
-    return JudgeOptions(
-        Path(module.__name__),
-        instance=module if single else None,
-        module=module,
-        labels=labels,
-        decibels=decibels,
-        threads=threads,
-    )
+    return JudgeOptions(Path(module.__name__), instance=module if single else None, module=module, **how)
 
 
 def _strategy(given: Any) -> "Strategy":

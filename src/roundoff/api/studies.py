@@ -17,6 +17,7 @@ from roundoff.api.inputs import (
     check_files,
     describe_value,
     file_inputs,
+    known_evaluator,
     open_evaluator,
     open_labels,
     own_inputs,
@@ -300,9 +301,8 @@ def sensitivity(
     """
     from roundoff.measure.metrics import require
     from roundoff.measure.rows import ROW_FIELDS
-    from roundoff.studies.sensitivity.ranking import report_sensitivity
+    from roundoff.studies.sensitivity.ranking import SensitivitySettings, report_sensitivity
     from roundoff.studies.sensitivity.study import analyze_sensitivity
-    from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
     call = Call("sensitivity", options, SubjectOptions)
     check_subject(call, model)
@@ -412,6 +412,7 @@ def partial(
         what = english("--kind {kind} has no effect on the names of --nodes: each means what it means.", kind=kind)
         raise BadInput(what, fix=english("leave --kind out"))
     # What cannot be read should not be told after minutes of work.
+    evaluator = known_evaluator(evaluator)
     measure = open_evaluator(evaluator)
     order = None if nodes is None else names_in(nodes)
     if ranking is not None:

@@ -430,7 +430,7 @@ def _quantized_before(call: Call, model: ModelLike | None, *, needs_samples: boo
 def _encoded(path: Path, model: GivenModel | None) -> "QuantizedModel":
     """The float model with the scales of a file of AIMET's."""
     from roundoff.graph.preparation.steps import check_float
-    from roundoff.vendors.dialects.aimet import read_encodings
+    from roundoff.vendors.dialects.chips import read_encodings
 
     if model is None:
         what = english("{path} holds scales only, and no float model was given.", path=path)

@@ -7,7 +7,7 @@ at which the error starts, on both sides, in the worst sample. Both can be made 
 import contextlib
 import shlex
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ from roundoff.case.excerpt import (
     choose_samples,
     untold,
 )
+from roundoff.case.minimal import NotLocal
+from roundoff.case.reproduce import Reproduction
 from roundoff.case.sources import (
     BundleSettings,
     CaseSource,
@@ -63,9 +65,19 @@ from roundoff.graph.load import Model, load_model
 from roundoff.graph.subgraph import tap
 from roundoff.measure.metrics import score
 from roundoff.measure.pairs import measure_pair
-from roundoff.messages.catalogue import few
-from roundoff.messages.message import Remark, english, joined, message, verbatim
-from roundoff.messages.numbers import counted, number, score_text
+from roundoff.messages.catalogue import bilingual, few, named, plain
+from roundoff.messages.message import (
+    Remark,
+    english,
+    joined,
+    message,
+    phrase_of,
+    sanitize_for_display,
+    some,
+    verbatim,
+)
+from roundoff.messages.numbers import counted, decibels_text, decibels_with_unit, format_size, number, score_text
+from roundoff.pages.blocks import Facts, Headline, Page
 from roundoff.run.budget import RunBudget
 from roundoff.studies.compare.pairs import read_pair
 from roundoff.studies.compare.result import Comparison, TensorComparison
@@ -397,7 +409,7 @@ def _model_lines(
 
 
 def _db(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1f} dB"
+    return "-" if value is None else decibels_with_unit(value)
 
 
 def _cosine(value: float | None) -> str:
@@ -653,3 +665,98 @@ def _both(sides: OpenedSides, name: str, sample: tuple[str, str]) -> tuple[Array
         return read_pair((sides.reference, sides.candidate), pair, sample)
     held = any(info.name == name for info in sides.reference.tensors)
     return (sides.reference.read(name, sample[0]) if held else None), None
+
+
+_MOST_NAMED = 6
+
+
+def reproduction_page(made: Reproduction) -> Page:
+    """Which nodes show the fault by themselves, and what running them showed."""
+    finding = made.finding
+    about = english(
+        ": {nodes} {nodes:node|nodes} alone {nodes:shows|show} finding {number}{cause}",
+        nodes=len(made.reproducer.nodes),
+        number=finding.number,
+        cause=f" ({finding.cause})" if finding.cause else "",
+    )
+    files = english("{files}, in {folder}", files=", ".join(made.files), folder=made.folder)
+    lines = (*_lines(made), (english("files"), files), (english("next"), f"python {made.folder}/run.py"))
+    word = english("REPRODUCED") if made.good else english("NOT VERIFIED")
+    headline = Headline("good" if made.good else "bad", phrase_of(about), word=phrase_of(word))
+    return _page("reproduce", headline, lines)
+
+
+def not_reproduced_page(error: NotLocal) -> Page:
+    """Why no part of the network shows the fault by itself."""
+    about = english(": the fault is in no small part of the network")
+    headline = Headline("open", phrase_of(about), word=phrase_of(english("NOT REPRODUCED")))
+    return _page("reproduce", headline, [(english("why"), error.what), (english("next"), error.fix)])
+
+
+def bundle_page(packed: Bundle) -> Page:
+    """What was packed, or that nothing was."""
+    lines = list(packed.lines)
+    if not packed.shown:
+        headline = Headline("bad", bilingual("case.not_packed"), word=bilingual("case.word_not_packed"))
+        return _page("bundle", headline, lines)
+    for place, (name, content) in enumerate(sorted(packed.members.items())):
+        lines.append(("" if place else "files", f"{name}, {format_size(len(content))}"))
+    about = bilingual("case.packed", file=packed.archive)
+    return _page("bundle", Headline("good", about, word=bilingual("case.word_packed")), lines)
+
+
+def _page(name: str, headline: Headline, lines: Iterable[tuple[str, Remark]]) -> Page:
+    rows = []
+    for label, text in sanitize_for_display(tuple(lines)):
+        known = named(f"case.label_{label.replace(' ', '_')}")
+        rows.append((phrase_of(label) if known is None else known, phrase_of(text)))
+    return Page(name, plain(name), (headline, Facts(tuple(rows))))
+
+
+def _lines(made: Reproduction) -> Iterator[tuple[str, str]]:
+    found, checked = made.reproducer, made.verified
+    names = some([f"{name} ({kind})" for name, kind in found.nodes], _MOST_NAMED)
+    yield english("nodes"), english("{names}", names=names)
+    yield english("where"), found.spot.text
+    faulty, mended = decibels_text(found.faulty_db), decibels_text(found.mended_db)
+    yield (
+        english("alone"),
+        english(
+            "{faulty}, {mended} {mending}; fed with {fed_with}",
+            faulty=faulty,
+            mended=mended,
+            mending=found.mending,
+            fed_with=found.fed_with,
+        ),
+    )
+    yield (
+        "run.py",
+        english(
+            "{shows}, {passes}",
+            shows=english("exit code 1 on what is observed")
+            if checked.shows
+            else english("does NOT show the fault"),
+            passes=english("0 on what is expected")
+            if checked.passes
+            else english("and does NOT pass on what is expected"),
+        ),
+    )
+    if found.complement is not None:
+        usual = english("with all other quantizers on and these off")
+        if found.stored:
+            usual = english("with this tensor right")
+        verdict = english("passes") if found.passes else english("does not pass: more is wrong than this")
+        if found.unnoticed:
+            verdict = english("both are right, the fault does not reach the outputs")
+        yield (
+            english("complement"),
+            english(
+                "output SQNR {after} {right}, {before} as it is: {verdict}",
+                after=decibels_text(found.complement.after),
+                right=found.right or usual,
+                before=decibels_text(found.complement.before),
+                verdict=verdict,
+            ),
+        )
+    if found.alone is not None:
+        yield "", english("{alone} with only these on", alone=decibels_text(found.alone))

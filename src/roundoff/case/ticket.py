@@ -11,7 +11,7 @@ from roundoff.core.document import Environment
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.messages.message import Translatable, as_message, english, escape_control, joined, shown
-from roundoff.messages.numbers import number, percentage
+from roundoff.messages.numbers import decibels_message, number, percentage, score_text
 
 BY_HAND = english("[please fill in]")
 """Stands where only a person knows the answer."""
@@ -142,11 +142,9 @@ def _headline(ticket: Ticket) -> str:
 
 
 def _scores(sqnr_db: float | None, cosine: float | None) -> str:
-    return (
-        english("no score")
-        if sqnr_db is None
-        else english("{sqnr_db} dB, cosine {cosine}", sqnr_db=number(sqnr_db), cosine=number(cosine, 6))
-    )
+    if sqnr_db is None:
+        return english("no score")
+    return english("{db}, cosine {cosine}", db=decibels_message(sqnr_db), cosine=score_text("cosine", cosine))
 
 
 def _fault(ticket: Ticket) -> Iterator[str]:

@@ -28,6 +28,7 @@ from roundoff.cli.results import (
     HTML,
     JSON,
     check_results,
+    next_commands,
     print_page,
     print_settings,
     show,
@@ -241,7 +242,6 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.comparison import compare
     from roundoff.pages.blocks import View
-    from roundoff.pages.terminal import verdict_lines
     from roundoff.report.junit import comparison_junit
     from roundoff.report.pages import run_files
     from roundoff.studies.compare.page import comparison_page
@@ -253,11 +253,13 @@ def compare(args: argparse.Namespace, terminal: Terminal) -> int:
     # A tensor fails or was not judged, or passes with a remark.
     is_open = found.state != "pass" or any(row.difference for row in found.rows)
     steps = _after_comparison(args) if is_open and table is None else []
-    labels = [translate("compare.next"), *("" for _ in steps[1:])]
     # Who asks for an order wants to see a table.
     rows = _SORTED_ROWS if args.sort == "worst" and args.rows == 0 else args.rows
+    if is_open and table is None and rows == 0:
+        again = ["--force"] if (args.output or args.html or args.junit) and not args.force else []
+        steps.append(shlex.join(["roundoff", *args.words, "--rows", "all", *again]))
     page = comparison_page(document, View(rows, args.sort)) if table is None else table
-    then = verdict_lines(zip(labels, steps, strict=True)) if steps else None
+    then = next_commands(page, translate("compare.next"), steps)
     junit = {} if args.junit is None else {args.junit: comparison_junit(found)}
     show(args, terminal, document, (page, then), also=junit)
     return int(outcome.exit_code)
@@ -292,7 +294,7 @@ def _next_steps(args: argparse.Namespace, found: "Diagnosis") -> list[str]:
     found_in = str(args.output or _REPAIRED)
     steps: list[list[str]] = []
     if found.repair is not None and any(step.kept for step in found.repair.steps):
-        steps = _after_repair(args, found_in, data)
+        steps = _after_repair(args, found_in, data)[1 if found.repair.reached else 0 :]
     elif found.kind == "not_enough_evidence" and found.not_looked_at:
         steps = [[*again, *(["--fix", "-o", found_in, "--force"] if args.fix else [])]]
     elif (found.kind in ("culprits", "distributed") or is_unexplained(found)) and not args.fix:
@@ -326,7 +328,7 @@ def _after_comparison(args: argparse.Namespace) -> list[str]:
 
 
 def _after_repair(args: argparse.Namespace, run: str, data: list[str]) -> list[list[str]]:
-    """What is left to do with a repaired model: see it on other samples, and tell the tool that builds it."""
+    """What is left to do with a repaired model: see it on other samples, then tell the tool that builds it."""
     # Scales belong to the float model that was written with them.
     written = Path(run) / f"{model_stem(args.model or args.quantized)}_float_model.onnx"
     others = [

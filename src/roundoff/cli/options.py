@@ -308,6 +308,9 @@ def command(
     return made
 
 
+ONE_OF = "one of: "
+
+
 def vendor_options(subcommands: Iterable[str], rest: str = "its flags") -> Options:
     """The sub-command of a vendor's tool and what follows it, which is read in the vendor's way.
 
@@ -316,7 +319,7 @@ def vendor_options(subcommands: Iterable[str], rest: str = "its flags") -> Optio
         rest: What follows.
     """
     return (
-        opt("sub SUB", f"one of: {', '.join(subcommands)}"),
+        opt("sub SUB", f"{ONE_OF}{', '.join(subcommands)}"),
         opt("rest", rest, nargs=argparse.REMAINDER, metavar="..."),
     )
 
@@ -339,17 +342,9 @@ RESULT_DIR = opt("-o --output DIR", "where the results go", required=True)
 LABELS = opt("--labels FILE", "right classes as .npy or CSV: measure accuracy")
 
 
-def evaluator(text: str) -> Any:
-    """A file, or one of the evaluators that ship where there is no file of that name."""
-    from roundoff.measure.tokens import TOKEN_EVALUATORS, token_evaluators
-
-    return token_evaluators()[text] if text in TOKEN_EVALUATORS and not Path(text).exists() else text
-
-
 EVALUATOR = opt(
     "--evaluator FILE",
     "a Python file with evaluate(run, samples), or for language models: nll, kl, token_top1, first_divergence",
-    type=evaluator,
 )
 DASK = opt(
     "--dask ADDRESS?", "workers of a Dask scheduler; without an address a cluster is started here", const="local"

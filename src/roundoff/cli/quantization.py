@@ -17,7 +17,6 @@ from roundoff.cli.options import (
     THREADS,
     a_number,
     command,
-    evaluator,
     given,
     group,
     how_to_quantize,
@@ -28,7 +27,16 @@ from roundoff.cli.options import (
     said_options,
     target,
 )
-from roundoff.cli.results import DIALECT_HELP, HTML, JSON, check_results, print_page, print_settings, write_html
+from roundoff.cli.results import (
+    DIALECT_HELP,
+    HTML,
+    JSON,
+    check_results,
+    next_commands,
+    print_page,
+    print_settings,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
 from roundoff.core.files import model_files
 from roundoff.errors import EXIT_OK
@@ -154,7 +162,6 @@ def transform(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.quantization import transform
     from roundoff.core.document import to_json
     from roundoff.pages.blocks import View
-    from roundoff.pages.terminal import verdict_lines
     from roundoff.studies.transform.page import transform_page
 
     check_results(args)
@@ -166,7 +173,7 @@ def transform(args: argparse.Namespace, terminal: Terminal) -> int:
         print_page(terminal, page)
         file = str(args.output / outcome.fake_quant_name)
         step = shlex.join(["roundoff", "layers", "--quantized", file, *said_options(args, DATA)])
-        terminal.print(verdict_lines([(translate("transform.next"), step)]))
+        print_page(terminal, next_commands(page, translate("transform.next"), [step]))
     terminal.written([args.output, *write_html(args, outcome.document)])
     return outcome.exit_code
 
@@ -194,7 +201,7 @@ def _share(text: str) -> float:
     target("the chip, as listed by 'roundoff targets', or a .toml file"),
     group(
         "goal",
-        one_of(opt("--evaluator FILE", "a Python file that measures a model", type=evaluator), LABELS),
+        one_of(opt("--evaluator FILE", "a Python file that measures a model"), LABELS),
         one_of(
             opt("--max-drop 1%|X", "what may be lost: a share of the float metric, or X of it (default: 1%%)"),
             opt("--min-metric X", "the metric to reach, instead", type=_finite),

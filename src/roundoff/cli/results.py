@@ -4,14 +4,14 @@ Loaded for every --help, so it imports the standard library alone until results 
 """
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from roundoff.cli.options import Alternatives, Option, OptionGroup, group, opt
 from roundoff.core.files import begins
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import translate
+from roundoff.messages.catalogue import current_language, translate
 from roundoff.messages.message import english
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from roundoff.cli.terminal import Terminal
     from roundoff.core.document import RunDocument
     from roundoff.pages.blocks import Page
-    from roundoff.report.plots.canvas import PictureForm
+    from roundoff.report.plots.curves import PictureForm
     from roundoff.vendors.dialects.settings import ToolSettings
 
     Shown = Page | RenderableType | None
@@ -110,7 +110,7 @@ def check_results(args: argparse.Namespace) -> None:
         if isinstance(path, Path):
             check_output_file(path, force=args.force, option=option, starts=starts)
     if plot is not None:
-        from roundoff.report.plots.canvas import require_matplotlib
+        from roundoff.report.plots.curves import require_matplotlib
 
         if folder:
             _check_folder(args)
@@ -230,6 +230,22 @@ def print_page(terminal: "Terminal", page: "Shown") -> None:
         terminal.print(terminal_page(page) if isinstance(page, Page) else page)
 
 
+def next_commands(page: "Shown", label: str, commands: Sequence[str]) -> "RenderableType | None":
+    """What to type next, in line with what the page says above it; None where there is nothing."""
+    from rich.cells import cell_len, set_cell_size
+
+    from roundoff.pages.blocks import Facts, Page
+    from roundoff.pages.terminal import verdict_lines
+
+    if not commands:
+        return None
+    blocks = page.blocks if isinstance(page, Page) else ()
+    facts = [each for each in blocks if isinstance(each, Facts) and "terminal" in each.on]
+    told = [label.within(current_language()) for each in facts for label, _ in each.rows]
+    first = set_cell_size(label, max(map(cell_len, (label, *told))))
+    return verdict_lines(zip((first, *("" for _ in commands[1:])), commands, strict=True))
+
+
 def _picture_files(args: argparse.Namespace, picture: Pictures | None) -> "list[tuple[Path, Painter]]":
     """The files that --plot asks for, and what draws each."""
     if picture is None or args.plot is None:
@@ -257,7 +273,7 @@ def _stems(pictures: "Mapping[str, Painter]") -> "dict[str, Painter]":
 def _unasked_pictures(picture: Pictures | None, terminal: "Terminal") -> dict[str, bytes]:
     """The pictures that go into a run directory; none where nothing can be drawn, which is said."""
     from roundoff.errors import MissingExtra
-    from roundoff.report.plots.canvas import require_matplotlib
+    from roundoff.report.plots.curves import require_matplotlib
 
     if not isinstance(picture, Mapping):
         return {}

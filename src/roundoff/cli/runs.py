@@ -258,8 +258,8 @@ def reproduce(args: argparse.Namespace, terminal: Terminal) -> int:
     these quantizers on. Exit code 1 when nothing so small shows the fault.
     """
     from roundoff.api.runs import reproduce
+    from roundoff.case.bundle import not_reproduced_page
     from roundoff.case.minimal import NotLocal
-    from roundoff.case.page import not_reproduced_page
     from roundoff.core.document import json_text
 
     said = given(args, terminal, "output", "force")

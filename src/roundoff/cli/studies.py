@@ -31,7 +31,18 @@ from roundoff.cli.options import (
     take_model,
     whole_number,
 )
-from roundoff.cli.results import FORCE, HTML, SORT, check_results, print_page, results, show, top, write_html
+from roundoff.cli.results import (
+    FORCE,
+    HTML,
+    SORT,
+    check_results,
+    next_commands,
+    print_page,
+    results,
+    show,
+    top,
+    write_html,
+)
 from roundoff.cli.terminal import Terminal
 from roundoff.errors import EXIT_INTERRUPTED, BadInput, nearest
 from roundoff.messages.catalogue import translate
@@ -74,15 +85,13 @@ def layers(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.studies import layers
     from roundoff.pages.blocks import View
-    from roundoff.pages.terminal import verdict_lines
     from roundoff.studies.layers.page import layers_page
 
     check_results(args)
     outcome = layers(**given(args, terminal))
     page = layers_page(outcome.document, View(args.top, args.sort))
     lossy = outcome.result.verdict.kind in ("local", "distributed")
-    step = _diagnosed(args) if lossy else ""
-    then = verdict_lines([(translate("layers.next"), step)]) if step else None
+    then = next_commands(page, translate("layers.next"), [_diagnosed(args)] if lossy else [])
     show(args, terminal, outcome.document, (page, then))
     return outcome.exit_code
 
@@ -355,7 +364,7 @@ def channels(args: argparse.Namespace, terminal: Terminal) -> int:
     """
     from roundoff.api.studies import channels
     from roundoff.report.plots.distributions import channels_picture
-    from roundoff.studies.distribution.channel_pages import channels_page
+    from roundoff.studies.distribution.page import channels_page
 
     names_from(args)
     check_results(args)
@@ -392,7 +401,7 @@ def outliers(args: argparse.Namespace, terminal: Terminal) -> int:
     from roundoff.api.studies import outliers
     from roundoff.pages.blocks import View
     from roundoff.report.plots.distributions import outliers_picture
-    from roundoff.studies.distribution.channel_pages import outliers_page
+    from roundoff.studies.distribution.page import outliers_page
 
     check_results(args)
     outcome = outliers(**given(args, terminal))

@@ -26,7 +26,7 @@ from roundoff.messages.message import english
 if TYPE_CHECKING:
     from roundoff.api.outcome import PageOutcome
     from roundoff.suite.functions import SuiteResult
-    from roundoff.suite.runner import UnitState
+    from roundoff.suite.unit import UnitState
 
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 _FILE = opt("file FILE", "the suite: a TOML file of models, chips, commands and goals")

@@ -81,6 +81,10 @@ class QuantParams:
     scale: Array
     zero_point: Array
 
+    def equals(self, other: "QuantParams") -> bool:
+        """Whether codes stand for the same values."""
+        return np.array_equal(self.scale, other.scale) and np.array_equal(self.zero_point, other.zero_point)
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Consumer:
@@ -244,8 +248,8 @@ def quantize(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
         spec: How values become codes.
     """
     exact = values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
-    scale = _aligned(params.scale, values.ndim, spec.axis).astype(exact.dtype)
-    zero_point = _aligned(params.zero_point, values.ndim, spec.axis).astype(np.float64)
+    scale = aligned(params.scale, values.ndim, spec.axis).astype(exact.dtype)
+    zero_point = aligned(params.zero_point, values.ndim, spec.axis).astype(np.float64)
     with np.errstate(over="ignore", invalid="ignore"):
         steps = round_values(exact / scale, spec.rounding).astype(np.float64)
         codes = np.clip(
@@ -256,8 +260,8 @@ def quantize(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
 
 def dequantize(codes: Array, params: QuantParams, axis: int | None = None) -> Array:
     """Values of codes, float32."""
-    scale = _aligned(params.scale, codes.ndim, axis)
-    zero_point = _aligned(params.zero_point, codes.ndim, axis)
+    scale = aligned(params.scale, codes.ndim, axis)
+    zero_point = aligned(params.zero_point, codes.ndim, axis)
     return np.asarray((codes.astype(np.int64) - zero_point).astype(np.float32) * scale)
 
 
@@ -270,8 +274,8 @@ def fake_quantize(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
     if values.dtype == np.float64 or spec.bits > _EXACT_BITS:
         return dequantize(quantize(values, params, spec), params, spec.axis)
     # The same without codes: in steps from the zero point, a quarter of the time.
-    scale = _aligned(params.scale, values.ndim, spec.axis).astype(np.float32)
-    zero_point = _aligned(params.zero_point, values.ndim, spec.axis)
+    scale = aligned(params.scale, values.ndim, spec.axis).astype(np.float32)
+    zero_point = aligned(params.zero_point, values.ndim, spec.axis)
     ends = ((end - zero_point).astype(np.float32) for end in (spec.code_min, spec.code_max))
     with np.errstate(over="ignore", invalid="ignore"):
         steps = np.asarray(round_values(values.astype(np.float32, copy=False) / scale, spec.rounding))
@@ -281,8 +285,8 @@ def fake_quantize(values: Array, params: QuantParams, spec: QuantSpec) -> Array:
         return np.asarray((np.clip(steps, *ends) + np.float32(0)) * scale)
 
 
-def _aligned(parameter: Array, rank: int, axis: int | None) -> Array:
-    """A parameter shaped so that it broadcasts along its axis."""
+def aligned(parameter: Array, rank: int, axis: int | None) -> Array:
+    """A scale or zero point shaped so that it broadcasts along its axis."""
     if parameter.ndim == 0 or axis is None:
         return parameter.reshape(()) if parameter.size == 1 else parameter
     shape = [1] * rank

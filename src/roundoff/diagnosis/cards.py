@@ -1,14 +1,24 @@
 """The first screen of a diagnosis: the score, a card for each cause with its picture, the error by layer."""
 
+import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePath
 from statistics import median
 from typing import Literal
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
-from roundoff.diagnosis.result import Diagnosis, Finding, LayerErrors, Measure, NetworkScore, Repair, ValueProfile
+from roundoff.diagnosis.result import (
+    Diagnosis,
+    Finding,
+    LayerErrors,
+    Measure,
+    NetworkScore,
+    Repair,
+    ValuePairs,
+    ValueProfile,
+)
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -33,6 +43,7 @@ from roundoff.pages.cards import (
     Mark,
     NetworkRole,
     Rung,
+    ScatterDrawing,
     ScoreFigure,
     coverage_facts,
     decibels_shown,
@@ -42,10 +53,16 @@ from roundoff.pages.cards import (
 
 # Channels with fewer steps of the shared scale are as good as lost.
 _FEW_STEPS = 4
+# What is wrong before the first node is at none.
+_OF_INPUTS = frozenset({"calibration-coverage", "preprocessing"})
 # Codes of so many bits are drawn one by one.
 _DRAWN_BITS = 6
+# Ends and scales are told with six digits: an end so near to a code is that code.
+_SLACK = 1e-3
 # Causes whose evidence is the size of channels; that of others is the distribution of values.
 _OF_CHANNELS = frozenset({"outlier-channel", "residual-outliers"})
+# A line that explains so much of what a device wrote is drawn; an offset of a smaller part of the values is none.
+_STRAIGHT, _NO_OFFSET = 0.99, 0.005
 # Less of the values that become zero is usual.
 _MANY_ZEROS = 0.02
 _MOST_FINDINGS = 12
@@ -84,7 +101,7 @@ def _hero(document: RunDocument, found: Diagnosis, repaired: tuple[Mark, Phrase]
     return HeroCard(
         _title(found, side),
         tuple(pills),
-        _sentence(phrase_of(found.verdict)),
+        _sentence(phrase_of(found.verdict), _names(found)),
         scores=tuple(_scores(found)),
         axis=_axis(found),
         notice=_notice(found),
@@ -98,10 +115,12 @@ def _title(found: Diagnosis, side: str) -> Phrase:
     if found.kind != "culprits":
         return bilingual(f"card.hero_{found.kind}{side}")
     if not accused:  # a document that names nobody
-        return _sentence(phrase_of(found.verdict))
+        return _sentence(phrase_of(found.verdict), _names(found))
     title = _cause_title(accused[0])
     if len(accused) > 1:
         return bilingual("card.hero_several", title=title, count=len(accused) - 1)
+    if accused[0].cause in _OF_INPUTS:
+        return _sentence(title, ())
     if accused[0].places == 1 and accused[0].nodes:
         return bilingual("card.hero_place", title=title, name=short_name(accused[0].nodes[0]))
     return bilingual("card.hero_culprits", title=title, count=accused[0].places)
@@ -197,8 +216,9 @@ def _notice(found: Diagnosis) -> tuple[Mark, Phrase] | None:
     if done is not None and done.measures and any(step.kept for step in done.steps):
         told = done.measures[0]
         if done.reached or (done.held_out and done.proven and not done.doubts):
-            ends = {"before": _amount(told.before, told), "after": _amount(told.after, told)}
-            return "good", bilingual("card.confirmed", count=done.held_out, **ends)
+            ends = {"before": amount_text(told.before, told), "after": amount_text(told.after, told)}
+            # Crossed, every sample was held out once.
+            return "good", bilingual("card.confirmed", count=max(done.held_out, told.samples), **ends)
         why = phrase_of(done.doubts[0]) if done.doubts else bilingual("card.fitted")
         return "open", bilingual("card.unconfirmed", why=why)
     if not found.scores and found.side == "quantization" and found.samples:
@@ -206,7 +226,7 @@ def _notice(found: Diagnosis) -> tuple[Mark, Phrase] | None:
     return None
 
 
-def _amount(value: float, measure: Measure) -> Phrase:
+def amount_text(value: float, measure: Measure) -> Phrase:
     """A value of a measure with its unit; shares in per cent."""
     if measure.unit == "dB":
         text = decibels_shown(value)
@@ -225,7 +245,8 @@ def _facts(document: RunDocument, found: Diagnosis) -> Iterator[tuple[Phrase, tu
     lines = [plain(name) for name in model]
     if document.network is not None:
         nodes = len(document.network.nodes)
-        units = None if found.layers is None else len(found.layers.nodes)
+        # Of a device the layers are the tensors that it wrote.
+        units = None if found.layers is None or found.side == "device" else len(found.layers.nodes)
         key = "card.nodes" if units is None else "card.nodes_units"
         lines.append(bilingual(key, count=nodes, **({} if units is None else {"units": units})))
     yield bilingual("card.model"), tuple(lines)
@@ -265,20 +286,26 @@ def _cost(done: Repair, found: Diagnosis) -> Iterator[Phrase]:
     yield bilingual("card.adds", names=added) if added else bilingual("card.adds_nothing")
     if done.precisions == found.precisions:
         yield bilingual("card.same_bits")
-    else:
-        yield from map(_precision, done.precisions.items())
+        return
+    for kind, count in done.precisions.items():
+        more = count - found.precisions.get(kind, 0)
+        if more > 0:
+            yield bilingual("card.more_bits", what=_precision((kind, more)))
 
 
 # A card for each cause.
 
 
 def _culprit(finding: Finding, found: Diagnosis) -> CulpritCard:
-    text = [_sentence(phrase_of(finding.summary))]
+    text = [_sentence(phrase_of(finding.summary), _names(found))]
     if finding.share:
         text.append(bilingual("card.share", share=share_text(finding.share, 0)))
     if finding.number == 1 and found.victims:
         text.append(bilingual("card.inherited", count=len(found.victims)))
-    drawings = [drawn for each in finding.profiles if (drawn := _drawing(each, finding.cause)) is not None]
+    drawings: list[Drawing] = [
+        drawn for each in finding.profiles if (drawn := _drawing(each, finding.cause)) is not None
+    ]
+    drawings += map(scatter_drawing, finding.pairs)
     first = finding.measures[0] if finding.measures else None
     caption = None
     if first is not None:
@@ -302,9 +329,15 @@ def _culprit(finding: Finding, found: Diagnosis) -> CulpritCard:
     )
 
 
-def _sentence(text: Phrase) -> Phrase:
-    """A sentence with its full stop; a name at its beginning stays what it is."""
-    return Phrase(f"T{text.en[1:]}." if text.en.startswith("the ") else f"{text.en}.", f"{text.zh}。")
+def _names(found: Diagnosis) -> frozenset[str]:
+    return frozenset(short_name(name) for each in found.findings for name in (*each.nodes, *each.tensors))
+
+
+def _sentence(text: Phrase, names: Collection[str]) -> Phrase:
+    """A sentence with its capital letter and full stop; a name at its beginning stays what it is."""
+    first = text.en.partition(" ")[0]
+    start = text.en[:1].upper() if first.isalpha() and first not in names else text.en[:1]
+    return Phrase(f"{start}{text.en[1:]}.", f"{text.zh}。")
 
 
 def _settings(finding: Finding) -> Iterator[str]:
@@ -330,8 +363,8 @@ def _ladder(finding: Finding, found: Diagnosis) -> Iterator[Rung]:
         bilingual(
             "card.rung_task",
             metric=phrase_of(each.what),
-            before=_amount(each.before, each),
-            after=_amount(each.after, each),
+            before=amount_text(each.before, each),
+            after=amount_text(each.after, each),
         )
         for each in finding.of_task[:1]
     ]
@@ -360,12 +393,12 @@ def _rung(
     role: NetworkRole | None = None,
     strong: bool = False,
 ) -> Rung:
-    text = decibels_shown(value) if measure.unit == "dB" else _amount(value, measure)
+    text = decibels_shown(value) if measure.unit == "dB" else amount_text(value, measure)
     return Rung(label, value, text, note or plain(""), role or "changed", strong)
 
 
 def _from(measure: Measure) -> Phrase:
-    before = decibels_shown(measure.before) if measure.unit == "dB" else _amount(measure.before, measure)
+    before = decibels_shown(measure.before) if measure.unit == "dB" else amount_text(measure.before, measure)
     return bilingual("card.rung_from", before=before, samples=measure.samples)
 
 
@@ -383,6 +416,8 @@ def repaired_output(measure: Measure, found: Diagnosis) -> float | None:
 
 
 def _drawing(profile: ValueProfile, cause: str) -> Drawing | None:
+    if profile.dtype == "s32" and profile.reaches:
+        return overflow_drawing(profile)
     shared = profile.scales == 1 and profile.channels > 1
     if shared and (cause in _OF_CHANNELS or not any(profile.counts)):
         return channel_drawing(profile)
@@ -414,12 +449,33 @@ def channel_drawing(profile: ValueProfile) -> ChannelDrawing:
     )
 
 
+def overflow_drawing(profile: ValueProfile) -> ChannelDrawing:
+    """How many steps of its own scale the bias of each channel needs, of those that its integers have."""
+    order = sorted(range(len(profile.reaches)), key=lambda at: -profile.reaches[at])
+    bits = int(profile.dtype[1:])
+    most = float(2 ** (bits - 1) - 1)
+    lost = sum(each > most for each in profile.reaches)
+    told = profile.channels == len(profile.reaches)
+    times = number(profile.reaches[order[0]] / most, 3)
+    return ChannelDrawing(
+        bilingual("card.bias_steps", name=profile.tensor),
+        tuple((at if told else None, profile.reaches[at]) for at in order),
+        most=max(most, *profile.reaches),
+        few=most,
+        leader=plain(""),
+        conclusion=bilingual("card.bias_over", few=lost, all=profile.channels, bits=bits, times=times),
+        median=plain(""),
+        node=profile.node,
+        over=True,
+    )
+
+
 def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
     """What values a tensor holds, with the ends of its range, and its codes where they are few."""
-    bits = int(profile.dtype[1:])
     codes: tuple[float, ...] = ()
-    if profile.scales == 1 and bits <= _DRAWN_BITS and profile.scale > 0:
-        first, last = round(profile.low / profile.scale), round(profile.high / profile.scale)
+    low, high = max(profile.low, profile.start), min(profile.high, profile.end)
+    if profile.scales == 1 and 0 < high - low < profile.scale * 2**_DRAWN_BITS:
+        first, last = math.ceil(low / profile.scale - _SLACK), math.floor(high / profile.scale + _SLACK)
         codes = tuple(code * profile.scale for code in range(first, last + 1))
     zeros = profile.scales == 1 and profile.zeros >= _MANY_ZEROS
     clipped = share_text(profile.clipped, 1)
@@ -430,7 +486,9 @@ def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
         ends[at] = ends[at][0], bilingual("card.clip_share", value=_value(ends[at][0]), share=clipped)
     half = profile.scale / 2
     caption = bilingual("card.histogram", name=profile.tensor, dtype=profile.dtype)
-    if codes:
+    if profile.shared:
+        caption = bilingual("card.histogram_shared", name=profile.tensor, other=profile.shared)
+    elif codes:
         caption = bilingual("card.histogram_codes", name=profile.tensor, dtype=profile.dtype, count=len(codes))
     return HistogramDrawing(
         caption,
@@ -440,8 +498,31 @@ def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
         codes=codes,
         zero=(-half, half) if zeros else None,
         zero_text=bilingual("card.rounds_to_zero", share=share_text(profile.zeros, 1)) if zeros else None,
-        limits=tuple(each for each in ends if each[0]),
+        # An end at zero, as behind a Relu, is told where something lies beyond it.
+        limits=tuple(
+            each
+            for each, beyond in zip(ends, (profile.start < profile.low, profile.end > profile.high), strict=True)
+            if beyond or (each[0] and profile.start <= each[0] <= profile.end)
+        ),
         node=profile.node,
+    )
+
+
+def scatter_drawing(pairs: ValuePairs) -> ScatterDrawing:
+    """What a device wrote against what its own inputs give, and the line through it where there is one."""
+    straight = pairs.correlation**2 >= _STRAIGHT
+    if straight:
+        offset = "" if abs(pairs.offset) <= _NO_OFFSET * max(map(abs, pairs.found)) else f"{pairs.offset:+.3g}"
+        signed = f" {offset[0]} {offset[1:]}".replace("-", "\u2212") if offset else ""
+        conclusion = bilingual("card.scatter_line", gain=_value(pairs.gain), offset=signed)
+    else:
+        conclusion = bilingual("card.scatter_cloud", correlation=f"{pairs.correlation:.2f}".replace("-", "\u2212"))
+    return ScatterDrawing(
+        bilingual("card.scatter", name=pairs.tensor),
+        tuple(zip(pairs.expected, pairs.found, strict=True)),
+        (pairs.gain, pairs.offset) if straight else None,
+        conclusion,
+        pairs.node,
     )
 
 
@@ -466,7 +547,8 @@ def _error_chart(found: Diagnosis, layers: LayerErrors, rows: Mapping[str, int])
         )
         for at in range(len(layers.nodes))
     )
-    text = bilingual("card.error_text", samples=len(layers.samples))
+    key = "card.error_text_device" if found.side == "device" else "card.error_text"
+    text = bilingual(key, samples=len(layers.samples))
     limit = USUAL_LIMIT_DB, bilingual("card.limit", value=f"{USUAL_LIMIT_DB:.1f}")
     others = tuple(histogram_drawing(each) for each in layers.profiles if any(each.counts))
     return ErrorChart("errors", bilingual("card.error_title"), text, points, limit, others)

@@ -184,6 +184,7 @@ def _at_its_values(case: Case, suspect: Suspect, quantizer: Quantizer) -> Quanti
         values = facts.values(quantizer.tensor)
         found = at_its_range(quantizer, values)
         return found if not same_grid(found, quantizer) else at_its_range(quantizer, values * np.float32(_NUDGE))
-    seen = facts.value_range(suspect) if suspect.tensor in facts.observed else reach(quantizer)
+    known = suspect.tensor in facts.observed
+    seen = facts.value_range(suspect, rarer=False) if known else reach(quantizer)
     found = with_range(quantizer, *seen)
     return found if not same_grid(found, quantizer) else with_range(quantizer, *(_NUDGE * end for end in seen))

@@ -20,6 +20,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.shapes import Value, values
 from roundoff.measure.inference import mean_interval, share_interval
+from roundoff.messages.message import Message
 from roundoff.messages.numbers import shape_text
 from roundoff.run.bench import FEW_SAMPLES, spread_over
 from roundoff.run.budget import RunBudget
@@ -181,7 +182,9 @@ def with_profiles(findings: Sequence[Finding], case: Case) -> tuple[Finding, ...
     """Findings, the first proven ones with what their tensors hold; activations are run on a few samples."""
     drawn = [each for each in findings if each.proven and each.tensors][:_FINDINGS]
     wanted = {name for each in drawn for name in each.tensors[: min(each.places, _PLACES)]}
-    live = _activations(case, sorted(wanted & set(case.facts.observed)))
+    wanted &= set(case.facts.observed)
+    wanted |= {name for each in drawn if (name := _smaller(each)) and case.facts.tensor_range(name) is not None}
+    live = _activations(case, sorted(wanted))
     return tuple(
         replace(each, profiles=tuple(_profiles(each, case, live))) if each in drawn else each for each in findings
     )
@@ -235,12 +238,18 @@ def _profiles(finding: Finding, case: Case, live: Mapping[str, Array]) -> Iterab
         if quantizer is None or not (tensor in facts.weights or tensor in live):
             continue
         node = finding.nodes[at] if at < len(finding.nodes) else ""
+        small = "" if at else _smaller(finding)
+        if small in live and small != tensor:
+            yield _lost_profile(quantizer, small, live[small], node)
+            continue
         inner = False
         if tensor in facts.weights:
             array, damage = facts.values(tensor), facts.constant_damage(quantizer)
             axis = facts.channel_axis(quantizer)
             inner = axis is not None and _is_inner(finding)
             reaches = _reaches(array, _read_axis(axis, array.ndim) if inner and axis is not None else axis)
+            if quantizer.kind == "bias":
+                reaches = np.abs(np.ravel(array)) / np.ravel(quantizer.params.scale)
         else:
             seen, array = facts.observed[tensor], live[tensor]
             damage = seen.damage[quantizer.name]
@@ -248,6 +257,13 @@ def _profiles(finding: Finding, case: Case, live: Mapping[str, Array]) -> Iterab
         found = _profile(quantizer, array, reaches)
         clipped = _kept(damage.saturated / max(1, damage.count))
         yield replace(found, node=node, weight=tensor in facts.weights, inner=inner, clipped=clipped)
+
+
+def _smaller(finding: Finding) -> str:
+    """The tensor that is lost at the scale of another; empty where a finding is of none."""
+    text = dict(finding.summary.arguments)
+    whole = text.get("whole", finding.summary)
+    return str(dict(whole.arguments).get("small", "")) if isinstance(whole, Message) else ""
 
 
 def _is_inner(finding: Finding) -> bool:
@@ -269,6 +285,28 @@ def _reaches(array: Array, axis: int | None) -> Array:
     return np.asarray(np.abs(array).max(axis=tuple(at for at in range(array.ndim) if at != axis), initial=0.0))
 
 
+def _lost_profile(quantizer: Quantizer, tensor: str, array: Array, node: str) -> ValueProfile:
+    """What a tensor holds, beside the steps of the scale of another; its own ends are no ends of a range."""
+    step, finite = float(quantizer.params.scale.max()), array[np.isfinite(array)].astype(np.float64)
+    counts, edges = np.histogram(finite, bins=_BINS)
+    zeros = np.count_nonzero((np.abs(finite) <= step / 2) & (finite != 0)) / max(1, finite.size)
+    return ValueProfile(
+        node,
+        tensor,
+        weight=False,
+        dtype=quantizer.spec.dtype,
+        scales=1,
+        scale=_kept(step),
+        low=_kept(float(edges[0]) - step),
+        high=_kept(float(edges[-1]) + step),
+        counts=tuple(map(int, counts)),
+        start=_kept(float(edges[0])),
+        end=_kept(float(edges[-1])),
+        zeros=_kept(zeros),
+        shared=quantizer.tensor,
+    )
+
+
 def _profile(quantizer: Quantizer, array: Array, reaches: Array) -> ValueProfile:
     (low, high), step = reach(quantizer), quantizer.params.scale
     finite = array[np.isfinite(array)].astype(np.float32, copy=False)
@@ -280,6 +318,8 @@ def _profile(quantizer: Quantizer, array: Array, reaches: Array) -> ValueProfile
     # Values of an activation come without their channels; those of many scales have no code of zero in common.
     told = array.ndim > 1 or step.size == 1
     lost = (fake_quantize(array, quantizer.params, quantizer.spec) == 0) & (array != 0) if told else array[:0]
+    if told and step.size == 1:  # what is cut off at a range that ends at zero is told as such
+        lost &= np.abs(array) <= float(step.max()) / 2
     return ValueProfile(
         "",
         quantizer.tensor,

@@ -83,7 +83,7 @@ class Ideal:
 
     suspect: Suspect
     loss: float
-    found: tuple[IdealOption, ...] = field(default=())
+    found: Sequence[IdealOption] = field(default=())
 
     def best(self, *, settings: bool) -> IdealOption | None:
         """The best way; with the hardware as it is, or as it should be."""
@@ -112,7 +112,16 @@ def ideals(case: Case) -> list[Ideal]:
     return found
 
 
-def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[IdealOption]]:
+def unlike_values(case: Case) -> dict[Suspect, Fixes]:
+    """Activations whose ranges do not fit these samples, whatever others may need, with those that do."""
+    activations = (each for each in case.facts.suspects if each.kind == "activation")
+    found = (
+        (each, Ideal(each, *options(case.facts, each, rarer=False)).range_of_values()) for each in activations
+    )
+    return {each: option.fixes for each, option in found if option is not None}
+
+
+def options(facts: QuantizationFacts, suspect: Suspect, *, rarer: bool = True) -> tuple[float, list[IdealOption]]:
     """What the tensor of a suspect loses, and the ways in which it clearly loses less."""
     main = facts.quantizers[suspect.name]
     damage = facts.damage(suspect)
@@ -121,7 +130,7 @@ def options(facts: QuantizationFacts, suspect: Suspect) -> tuple[float, list[Ide
     if main.tensor in facts.weights:
         loss, found = _of_constant(facts, suspect, main)
     elif suspect.tensor in facts.observed:
-        loss, found = _of_activation(facts, suspect, main)
+        loss, found = _of_activation(facts, suspect, main, rarer=rarer)
     else:
         return 0.0, []
     # Judged at the tensor, without a run: a constant is quantized anew, an activation that fits its range has the
@@ -175,7 +184,9 @@ def _of_bias(facts: QuantizationFacts, main: Quantizer, ratio: float) -> tuple[f
     return ratio, found
 
 
-def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) -> tuple[float, list[IdealOption]]:
+def _of_activation(
+    facts: QuantizationFacts, suspect: Suspect, main: Quantizer, *, rarer: bool
+) -> tuple[float, list[IdealOption]]:
     """Of several tensors the one that loses most counts."""
     members = [facts.quantizers[name] for name in suspect.quantizers]
     seen = [each for each in members if each.tensor in facts.observed]
@@ -187,7 +198,7 @@ def _of_activation(facts: QuantizationFacts, suspect: Suspect, main: Quantizer) 
 
     # All members keep one grid: values only move between their tensors, so that a range of its own for one of them
     # would need a requantization that the hardware does not have there.
-    low, high = facts.value_range(suspect)
+    low, high = facts.value_range(suspect, rarer=rarer)
     fixed = {each.name: with_range(each, low, high) for each in members}
     found = [option("range", fixed, setting=not _is_tied(facts, suspect, main))]
     bits = facts.prevailing_bits(main)

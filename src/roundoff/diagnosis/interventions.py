@@ -18,7 +18,6 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, english, message
 from roundoff.run.bench import FEW_SAMPLES, MORE_SAMPLES, Bench, spread, spread_over
-from roundoff.run.budget import memory_limit
 from roundoff.run.capture import Samples
 from roundoff.run.evaluators import Subset
 
@@ -30,9 +29,6 @@ _TIMED = 2
 _A_MOMENT = 1e-6
 _NOTHING = 1e-30
 _NARROWEST_FUSED = 8
-# Inputs and float outputs are kept for all experiments; samples beyond this, and beyond this share of the memory
-# that there is, are left out.
-_MOST_KEPT_BYTES, _KEPT_SHARE = 1 << 28, 0.1
 
 
 class InterventionRunner:
@@ -73,10 +69,9 @@ class InterventionRunner:
     ) -> None:
         check_repeatable(model)
         self._most = most
-        self._room = min(_MOST_KEPT_BYTES, memory_limit(max_memory, share=_KEPT_SHARE))
         self._deadline, self.seconds, self.sample_seconds = deadline, 0.0, math.inf
         self.model, self.samples = model, samples
-        self.bench = Bench(model, samples, threads=threads, keep=True)
+        self.bench = Bench(model, samples, threads=threads, keep=True, max_memory=max_memory)
         self._progress = progress
         chance = random_outputs(model)
         self._names = [name for name in outputs(model) if name not in chance]
@@ -117,7 +112,7 @@ class InterventionRunner:
             kept += sum(getattr(each, "nbytes", 0) for each in (*self.bench.feed(index).values(), *found.values()))
             if len(self._exact) == _TIMED:
                 self._choose(self._affordable())
-            if kept > self._room:
+            if kept > self.bench.room:  # inputs and float outputs are kept for all experiments
                 self.indices = self.indices[: len(self._exact)]
 
     def _choose(self, most: int) -> None:

@@ -117,7 +117,9 @@ _SAME_VALUE = 1e-5
 _MOST_ONE_BY_ONE, _GROUPS = 512, 8
 
 
-def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | None = None) -> TaskMetric:
+def evaluator_metric(
+    evaluator: Evaluator, samples: Samples, *, threads: int | None = None, max_memory: int | None = None
+) -> TaskMetric:
     """What a function of the user's measures.
 
     One number for all samples is a value for each where it is the mean of what it says of them one by one.
@@ -126,7 +128,8 @@ def evaluator_metric(evaluator: Evaluator, samples: Samples, *, threads: int | N
     asked: list[int] = []
 
     def values(model: Model) -> Array:
-        run, count = CountedRun(remembering(make_run(model, threads=threads))), len(samples.names)
+        kept = remembering(make_run(model, threads=threads), max_memory=max_memory)
+        run, count = CountedRun(kept), len(samples.names)
         whole = np.atleast_1d(evaluator.measure(run, EvaluationSamples(model, samples)))
         asked.append(run.calls)
         if whole.size > 1 or not 1 < count <= _MOST_ONE_BY_ONE or by_sample == [False]:

@@ -236,19 +236,16 @@ class RangeMargins:
 
     def _expected_db(self, *, wide: bool) -> float:
         """Signal to noise of samples that ranges do not know, what rarer ones lose by clipping among it."""
-        loss = self._measured(wide=wide)
+        loss = self.left_out(wide=wide)
         rare = len(loss.sums) * self.rare(self.fixes(wide=wide), self.used_places)
         return replace(loss, noise=loss.noise + rare).sqnr_db
 
-    def used_db(self, *, wide: bool) -> float:
-        """Signal to noise of the samples that a margin is chosen by; each is left out of the ranges once.
+    def left_out(self, *, wide: bool) -> Loss:
+        """What those samples lose, each of them by ranges that do not know it.
 
         Raises:
             ModelFailed: The network cannot be run.
         """
-        return self._measured(wide=wide).sqnr_db
-
-    def _measured(self, *, wide: bool) -> Loss:
         if wide not in self._losses:
             meter = LossMeter(self.case.runner.parts)
             for places in self.turns(_TURNS):
@@ -316,6 +313,17 @@ class RangeMargins:
         fused = not isinstance(network, Model) and can_fuse(network)
         for exact, found in self.case.runner.pairs(network, places, fused=fused):
             meter.add(exact, found)
+
+
+def loss_left_out(case: Case) -> Loss | None:
+    """What samples lose by ranges that do not know them; None where no range ends where these samples do.
+
+    Raises:
+        ModelFailed: The network cannot be run.
+    """
+    margins = RangeMargins(case, ())
+    known = any(any(each.known) for each in margins.fitted)
+    return margins.left_out(wide=False) if known and len(margins.all_places) > 1 else None
 
 
 # With biases that are corrected anew for each, samples are left out in so many turns.

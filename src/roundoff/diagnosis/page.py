@@ -16,7 +16,7 @@ from roundoff.diagnosis.cards import (
     diagnosis_cards,
     score_table,
 )
-from roundoff.diagnosis.result import Check, Control, Diagnosis, Finding, Measure, Repair
+from roundoff.diagnosis.result import COSTS, Check, Control, Diagnosis, Finding, Measure, Repair
 from roundoff.messages.catalogue import (
     Phrase,
     bilingual,
@@ -271,7 +271,10 @@ def _loss(found: Diagnosis) -> Iterator[_Line]:
 
 def _expected(found: Diagnosis, text: str, value: str) -> str:
     """What was met, beside what is expected and by what; that of ranges alone where nothing else was tried."""
+    # What brought a repair is told with its steps.
     levers = next((each.result for each in found.checks if each.name.key == "diagnosis.check_levers"), None)
+    if found.repair is not None:  # what it did is told with its steps
+        return translate("diagnosis.expected_value", text=text, value=value)
     if levers is None:
         # A device has no ranges to find.
         key = "expected_value" if found.side == "device" else "best_ranges_value"
@@ -290,15 +293,22 @@ def _findings(found: Diagnosis, card: CulpritCard | None, *, scored: bool) -> It
     for finding in proven[:whole]:
         yield from _in_full(finding, found, card, scored=scored)
     short = proven[whole : whole + _IN_SHORT]
+    before = proven[0].measures[0] if proven and proven[0].measures else None
     for finding in short:
         text = _said(_where(finding), cause_name(finding.cause))
-        yield str(finding.number), _said(text, measure_text(finding.measures[0])) if finding.measures else text
+        text = _said(text, _than_told(finding.measures[0], before)) if finding.measures else text
+        last = finding is proven[-1]
+        yield str(finding.number), translate("diagnosis.short_findings", text=text) if last else text
     more = len(proven) - whole - _IN_SHORT
     if more > 0:
         yield "", translate("diagnosis.more_findings", count=more)
-    elif short:
-        numbers = ", ".join(str(each.number) for each in short)
-        yield "", translate("diagnosis.short_findings", numbers=numbers)
+
+
+def _than_told(measure: Measure, before: Measure | None) -> str:
+    """A number before and after; its name where the one that was told before has another."""
+    said = measure_text(measure)
+    same = before is not None and before.what == measure.what
+    return said.removeprefix(shown(measure.what)).lstrip() if same else said
 
 
 def _told_in_full(proven: Sequence[Finding], found: Diagnosis, card: CulpritCard | None) -> int:
@@ -340,7 +350,10 @@ def _proof(finding: Finding, found: Diagnosis, card: CulpritCard | None, *, scor
             better = translate("diagnosis.control_samples", better=control.better, count=control.samples)
         # A table has a column of what the bars are, and the repaired network.
         tabled = scored and first.what == found.measures[0].what
-        what = "" if tabled else _than_above(shown(first.what), finding, found)
+        name = shown(first.what)
+        what = "" if tabled else _than_above(name, finding, found)
+        # The line on the loss has named it.
+        what = "" if what == name and found.measures and first.what == found.measures[0].what else what
         said = [*map(measure_text, finding.of_task), what, better]
         change = "" if finding.intervention is None else _one_place(finding.intervention)
         yield translate("diagnosis.label_proof"), _cut(semicolons(change, commas(*said)), finding)
@@ -445,7 +458,9 @@ def _limits(found: Diagnosis) -> Iterator[_Line]:
 
 def _next_lines(found: Diagnosis) -> Iterator[_Line]:
     # After a repair: confirm it, and take it over. A browser has room for all.
-    for index, command in enumerate(found.next_steps[: None if found.repair is None else _REPAIRED_STEPS]):
+    repair = found.repair
+    most = None if repair is None else _REPAIRED_STEPS - repair.reached
+    for index, command in enumerate(found.next_steps[:most]):
         yield "" if index else translate("diagnosis.label_next"), command
 
 
@@ -688,10 +703,15 @@ def _step_lines(repair: Repair | None) -> Iterator[_Line]:
         return
     kept = [each for each in repair.steps if each.kept]
     helped = [each for each in kept if _visible(each.measure)]
+    before: Measure | None = None
     for at, step in enumerate(helped or kept):
-        cost = cost_name(step.cost) if step.added is None else shown(step.added)
-        text = translate("diagnosis.priced", title=shown(step.title), cost=cost)
-        yield "" if at else translate("diagnosis.kept"), _said(text, measure_text(step.measure))
+        # What it brought first; what is free has no price.
+        text, title = _than_told(step.measure, before), shown(step.title)
+        if step.added is not None or step.cost != COSTS[0]:
+            cost = cost_name(step.cost) if step.added is None else shown(step.added)
+            title = translate("diagnosis.priced", title=title, cost=cost)
+        yield "" if at else translate("diagnosis.kept"), _said(text, title)
+        before = step.measure
     failed = [each for each in repair.steps if each.why is not None and each.why.key == "diagnosis.repair_failed"]
     for at, step in enumerate(failed if kept else repair.steps):
         title = shown(step.title)

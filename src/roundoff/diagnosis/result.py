@@ -159,6 +159,7 @@ class ValueProfile:
         end: Where the last bin ends.
         zeros: Share of the values that are not zero and get the code of zero.
         clipped: Share of the values beyond `low` and `high` by more than half a step.
+        shared: The tensor whose scale it must do with, where it has none of its own.
     """
 
     node: str
@@ -177,6 +178,30 @@ class ValueProfile:
     end: float = 0.0
     zeros: float = 0.0
     clipped: float = 0.0
+    shared: str = field(default="", metadata={"rare": True})
+
+
+@dataclass(frozen=True, slots=True)
+class ValuePairs:
+    """What a device wrote of one tensor to blame against what its own inputs give, in some values.
+
+    Attributes:
+        node: The node to blame.
+        tensor: The tensor.
+        expected: What its inputs give, in rising order.
+        found: What the device wrote in these places.
+        gain: Of the straight line through all values, by least squares.
+        offset: Where that line crosses zero.
+        correlation: Between all values of the two; 0 where one of them is constant.
+    """
+
+    node: str
+    tensor: str
+    expected: tuple[float, ...]
+    found: tuple[float, ...]
+    gain: float
+    offset: float
+    correlation: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,8 +216,9 @@ class LayerErrors:
         shapes: Its shape in the first sample.
         dtypes: Type of its codes; ``float`` where it is not quantized.
         outputs: Whether it is an output of the network.
-        local_db: Signal to noise of its unit alone, fed by the float network; None where it has no score.
-        accumulated_db: Signal to noise while all of the quantized network runs; likewise.
+        local_db: Signal to noise of its unit alone, fed by the float network; None where it has no score. Of a
+            device, of the tensor against what the device's own inputs give.
+        accumulated_db: Signal to noise while all of the quantized network, or the device, runs; likewise.
         cosine: Of the accumulated error.
         rms_steps: Root of the mean square of the local error, in steps of its quantizer.
         clipped: Share of the float values beyond its range.
@@ -277,6 +303,7 @@ class Finding:
         places: At how many places it is the same; those are told together where they are many.
         control: What the same kind of change does elsewhere and on other samples; None where that was not tried.
         profiles: What the first tensors to blame hold, and what their quantizers can.
+        pairs: Of a device, what it wrote of the first tensors to blame, beside what it should have.
     """
 
     number: int
@@ -293,6 +320,7 @@ class Finding:
     places: int = 1
     control: Control | None = None
     profiles: tuple[ValueProfile, ...] = field(default=(), metadata={"rare": True})
+    pairs: tuple[ValuePairs, ...] = field(default=(), metadata={"rare": True})
 
     @property
     def of_task(self) -> tuple[Measure, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from roundoff.core.coverage import Doubt
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.diagnosis.culprits import (
@@ -22,14 +23,14 @@ from roundoff.diagnosis.culprits import (
     together,
     with_control,
 )
-from roundoff.diagnosis.ideal import Ideal, IdealOption
+from roundoff.diagnosis.ideal import Ideal, IdealOption, unlike_values
 from roundoff.diagnosis.investigation import Investigation, TaskMetric
 from roundoff.diagnosis.loss import NEGLIGIBLE, Loss
 from roundoff.diagnosis.registry import ask, find_cause
 from roundoff.diagnosis.result import Finding, Measure
 from roundoff.diagnosis.subject import Case, Fixes, Suspect
 from roundoff.graph.insertion import switch_on
-from roundoff.measure.verdicts import paired_change
+from roundoff.measure.verdicts import PairedChange, guesses, paired_change
 from roundoff.messages.message import Message, message
 
 # So many places are few, or the root of all where that is more; what needs more of them to be put right has no
@@ -52,6 +53,8 @@ _ROUNDS = 3
 _GOOD_DB = 20.0
 # The proof that a loss has no culprits takes so many runs.
 _PROOF_RUNS = 10
+# Ranges all over the network cost so much that are wider than any sample may need: more than a third of the error.
+_ROOMY_DB = 2.0
 # So many ranges that do not fit may have one reason.
 _SEVERAL_RANGES = 2
 # Outputs of 60 dB are as good as float.
@@ -60,9 +63,68 @@ _AS_FLOAT = 1e-6
 
 # A metric is restored when it is lower by less than this part of its value, or by a part of what it lost that may
 # be chance.
-TOLERATED_DROP = 0.01
-"""A metric that drops by less than this part of its value is as good."""
+_TOLERATED_DROP = 0.01
 _REST_BY_CHANCE = 0.5
+_UNCHANGED = PairedChange(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """The user's metric.
+
+    Attributes:
+        name: What is measured.
+        higher_is_better: Which way it is better.
+        in_float: Of the float network.
+        quantized: Of the quantized one.
+        chance: What guessing scores; None where that is not known.
+        samples: On how many samples.
+        change: The loss with its interval, over the samples that both networks saw.
+        doubts: What speaks against the labels or the evaluator.
+        values: Of the quantized network, for each sample or one for all.
+        exact: Of the float network, likewise.
+    """
+
+    name: Message
+    higher_is_better: bool
+    in_float: float
+    quantized: float
+    chance: float | None = None
+    samples: int = 0
+    change: PairedChange = _UNCHANGED
+    doubts: tuple[Doubt, ...] = ()
+    values: tuple[float, ...] = ()
+    exact: tuple[float, ...] = ()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether the evaluator measures the network: it says the same twice, and has run it."""
+        return not any(each.kind in ("unrepeatable", "blind") for each in self.doubts)
+
+    @property
+    def mislabelled(self) -> Doubt | None:
+        """That labels are no class of the network; None where all are."""
+        return next((each for each in self.doubts if each.kind == "labels"), None)
+
+    @property
+    def tolerated(self) -> float:
+        """How much of it may be lost."""
+        return _TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
+
+    @property
+    def fine(self) -> bool:
+        """Whether these samples show that no more than is tolerated is lost."""
+        return self.trusted and self.change.kept(self.tolerated)
+
+    @property
+    def drops(self) -> bool:
+        """Whether it is worse than is tolerated, beyond chance."""
+        return self.trusted and self.change.lost(self.tolerated)
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the float network itself is hardly better than always naming the commonest class."""
+        return self.chance is not None and guesses(self.in_float, self.chance)
 
 
 @dataclass(slots=True, eq=False)
@@ -94,7 +156,7 @@ class TaskProof:
         """Whether it is then about what it is in float."""
         now, ours = self.values(case, fixes), float(self.exact.mean())
         drop, lost = (self.metric.drop(ours, float(each.mean())) for each in (now, self.broken))
-        if drop <= TOLERATED_DROP * max(abs(ours), abs(float(now.mean()))):
+        if drop <= _TOLERATED_DROP * max(abs(ours), abs(float(now.mean()))):
             return True
         change = paired_change(self.exact, now, higher_is_better=self.metric.higher_is_better)
         return drop <= _REST_BY_CHANCE * lost and not change.significant
@@ -278,7 +340,7 @@ class CulpritStages:
         """
         from roundoff.diagnosis.causes.inputs import cut_off, misfit
 
-        ranges = {each.suspect: option.fixes for each in better if (option := each.range_of_values()) is not None}
+        ranges = unlike_values(case)
         # One range that is wrong, and what has it from there, is no matter of samples.
         if sum(not case.mended.keys() & each.quantizers for each in ranges) < _SEVERAL_RANGES:
             return case
@@ -396,12 +458,14 @@ class RoomyLoss:
         times: How many times as wide as its values the one in the middle of all ranges is.
         after: What is lost with ranges of these samples.
         faulty: Whether that is a fault: wider than samples that were not seen may need, and at a cost.
+        doubtful: Whether it may be one: at a cost, wider than such samples were seen to need.
     """
 
     count: int
     times: float
     after: Loss
     faulty: bool
+    doubtful: bool
 
 
 def roomy_loss(case: Case) -> RoomyLoss | None:
@@ -411,12 +475,16 @@ def roomy_loss(case: Case) -> RoomyLoss | None:
     found = roomy_ranges(case)
     if found is None:
         return None
-    fixes = {name: each for name, each in found.fixes.items() if name not in case.mended}
-    gain = _excess_db(case, fixes, negligible=_AS_FLOAT)
-    if gain < _A_PART_DB:
+    fixes, safe = (
+        {name: each for name, each in ranges.items() if name not in case.mended}
+        for ranges in (found.fixes, found.safe)
+    )
+    cost = _excess_db(case, fixes, negligible=_AS_FLOAT)
+    if cost < _A_PART_DB:
         return None
-    faulty = found.faulty and gain >= _FAULT_DB
-    return RoomyLoss(found.count, found.times, case.loss(fixes, more=True), faulty)
+    faulty = found.faulty and _excess_db(case, safe, negligible=_AS_FLOAT) >= _ROOMY_DB
+    doubtful = faulty or (found.doubtful and cost >= _FAULT_DB)
+    return RoomyLoss(found.count, found.times, case.loss(fixes, more=True), faulty, doubtful)
 
 
 def _unmended(case: Case) -> list[Suspect]:

@@ -33,6 +33,7 @@ from roundoff.diagnosis.ideal import ideals
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
+from roundoff.diagnosis.margins import loss_left_out
 from roundoff.diagnosis.repairable_model import free_levers
 from roundoff.diagnosis.result import (
     Diagnosis,
@@ -43,13 +44,13 @@ from roundoff.diagnosis.result import (
     NetworkName,
     NetworkScore,
 )
-from roundoff.diagnosis.stages import TOLERATED_DROP, CulpritStages, RoomyLoss, TaskProof, best_fixes, roomy_loss
+from roundoff.diagnosis.stages import CulpritStages, RoomyLoss, Scores, TaskProof, best_fixes, roomy_loss
 from roundoff.diagnosis.subject import Case, Fixes, loss_measures, open_case
 from roundoff.errors import BadInput, RoundoffError
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import UNREAD, QuantizedModel
-from roundoff.measure.verdicts import PairedChange, guesses, with_metric
+from roundoff.measure.verdicts import with_metric
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
 from roundoff.quantize.agreement import judge_outputs
@@ -98,66 +99,6 @@ _MOST_VICTIMS = 12
 _WORSE_DB = 3.0
 # Causes that only the file has, not its quantizers.
 _FILE_CAUSES = frozenset({"wrong-dequantization"})
-_UNCHANGED = PairedChange(0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """The user's metric.
-
-    Attributes:
-        name: What is measured.
-        higher_is_better: Which way it is better.
-        in_float: Of the float network.
-        quantized: Of the quantized one.
-        chance: What guessing scores; None where that is not known.
-        samples: On how many samples.
-        change: The loss with its interval, over the samples that both networks saw.
-        doubts: What speaks against the labels or the evaluator.
-        values: Of the quantized network, for each sample or one for all.
-        exact: Of the float network, likewise.
-    """
-
-    name: Message
-    higher_is_better: bool
-    in_float: float
-    quantized: float
-    chance: float | None = None
-    samples: int = 0
-    change: PairedChange = _UNCHANGED
-    doubts: tuple[Doubt, ...] = ()
-    values: tuple[float, ...] = ()
-    exact: tuple[float, ...] = ()
-
-    @property
-    def trusted(self) -> bool:
-        """Whether the evaluator measures the network: it says the same twice, and has run it."""
-        return not any(each.kind in ("unrepeatable", "blind") for each in self.doubts)
-
-    @property
-    def mislabelled(self) -> Doubt | None:
-        """That labels are no class of the network; None where all are."""
-        return next((each for each in self.doubts if each.kind == "labels"), None)
-
-    @property
-    def tolerated(self) -> float:
-        """How much of it may be lost."""
-        return TOLERATED_DROP * max(abs(self.in_float), abs(self.quantized))
-
-    @property
-    def fine(self) -> bool:
-        """Whether these samples show that no more than is tolerated is lost."""
-        return self.trusted and self.change.kept(self.tolerated)
-
-    @property
-    def drops(self) -> bool:
-        """Whether it is worse than is tolerated, beyond chance."""
-        return self.trusted and self.change.lost(self.tolerated)
-
-    @property
-    def guesses(self) -> bool:
-        """Whether the float network itself is hardly better than always naming the commonest class."""
-        return self.chance is not None and guesses(self.in_float, self.chance)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,6 +121,7 @@ class QuantizationEvidence:
         restored: Whether it is then about what it is in float.
         layers: What every tensor that leaves a unit loses; None where there was no time for it.
         roomy: What ranges all over the network cost that leave most codes unused; None where they do not.
+        others: What samples lose by ranges that were found without them; None where these are of other samples.
     """
 
     case: Case
@@ -197,6 +139,7 @@ class QuantizationEvidence:
     restored: bool = False
     layers: LayerErrors | None = None
     roomy: RoomyLoss | None = None
+    others: Loss | None = None
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -347,7 +290,8 @@ def _kind(
         return "distributed"
     explained = [each for each in findings if not (evidence.distributed and each.cause == "accumulated-error")]
     unexplained = bool(explained) and loss.excess_db(evidence.expected) >= _WORSE_DB
-    if unexplained or evidence.hurried or evidence.worse:
+    roomy = evidence.roomy is not None and evidence.roomy.doubtful
+    if unexplained or roomy or evidence.hurried or evidence.worse:
         return "not_enough_evidence"
     # Outputs that agree and a metric that drops: what lies behind the network is to blame.
     agrees = loss.agrees if evidence.judgement is None else evidence.judgement.good
@@ -390,12 +334,23 @@ def _open_text(
     if judgement is not None and judgement.grade in ("no_evidence", "incomplete") and not hurried:
         key = "diagnosis.verdict_no_ground" if judgement.doubts else "diagnosis.verdict_outputs_not_judged"
         return message(key, db=db)
+    if evidence.roomy is not None and evidence.roomy.doubtful and not evidence.findings and not hurried:
+        return _roomy_text(message("diagnosis.verdict_loss", db=db), evidence)
     key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
-    return message(key, db=db, best=best)
+    return _roomy_text(message(key, db=db, best=best), evidence)
 
 
 def _healthy_text(evidence: QuantizationEvidence, loss: Loss) -> Message:
-    told, roomy = _kept_text(evidence, loss), evidence.roomy
+    told = _roomy_text(_kept_text(evidence, loss), evidence)
+    others = evidence.others
+    if others is None or others.excess_db(loss) < _WORSE_DB:
+        return told
+    return joined([told, message("diagnosis.verdict_left_out", db=decibels_of(others.sqnr_db))])
+
+
+def _roomy_text(told: Message, evidence: QuantizationEvidence) -> Message:
+    """The same, and that ranges all over the network are wider than the samples."""
+    roomy = evidence.roomy
     if roomy is None:
         return told
     gaps = {"count": roomy.count, "times": roomy.times, "db": decibels_of(roomy.after.sqnr_db)}
@@ -613,6 +568,7 @@ class _QuantizationDiagnosis:
             restored=stages.task is not None and stages.task.restored(cured),
             layers=self._layers(case),
             roomy=None if self.notebook.out_of_time(2 * case.runner.seconds) else roomy_loss(case),
+            others=self._others(case, good=judgement.good),
         )
         return conclude(evidence, self.notebook), case
 
@@ -621,8 +577,19 @@ class _QuantizationDiagnosis:
         settings, runner = self.notebook.settings, case.runner
         if not settings.pictures or self.notebook.out_of_time(_LAYER_RUNS * runner.seconds):
             return None
+        runner.bench.rest()
         try:
             return layer_errors(self.quantized, case.facts.everything, self.samples, runner.indices, settings)
+        except RoundoffError:
+            return None
+
+    def _others(self, case: Case, *, good: bool) -> Loss | None:
+        """What samples lose that ranges do not know, where outputs are good and nobody is accused."""
+        accused = any(each.proven for each in self.record.findings)
+        if not good or accused or self.notebook.out_of_time(2 * case.runner.seconds):
+            return None
+        try:
+            return loss_left_out(case)
         except RoundoffError:
             return None
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, checked_model, is_external, weight_tensors
-from roundoff.graph.nodes import STANDARD_DOMAINS, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, all_nodes, subgraphs
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
 
@@ -99,7 +99,7 @@ def _check(model: Model) -> None:
             ),
             fix=inline,
         )
-    foreign = {node.domain for node in _nodes(model.proto.graph) if node.domain not in _KNOWN_DOMAINS}
+    foreign = {node.domain for node in all_nodes(model.proto.graph) if node.domain not in _KNOWN_DOMAINS}
     if foreign:
         what = english(
             "{path} has operations of the domain {foreign!r}, whose names would tell.",
@@ -107,13 +107,6 @@ def _check(model: Model) -> None:
             foreign=sorted(foreign)[0],
         )
         raise BadInput(what, fix=english("export the model with standard operations"))
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _nodes(inner)
 
 
 def _take_in(tensor: Any, original: Any, model: Model) -> None:
@@ -133,14 +126,14 @@ class _Renaming:
         self.others: dict[str, str] = {} if like is None else dict(like.others)
         self._known = {} if like is None else like.nodes
         # Numbers go on behind those of the other model, so that no new name is one of its names.
-        self._count = 0 if like is None else sum(1 for _ in _nodes(like.model.proto.graph))
+        self._count = 0 if like is None else sum(1 for _ in all_nodes(like.model.proto.graph))
 
     def model(self, proto: Any) -> None:
         """Rename everything in a model."""
         for name in (*_NAMED_PARTS, "metadata_props", "training_info", "configuration"):
             if name in proto.DESCRIPTOR.fields_by_name:
                 proto.ClearField(name)
-        used = {node.domain for node in _nodes(proto.graph)}
+        used = {node.domain for node in all_nodes(proto.graph)}
         kept = [entry for entry in proto.opset_import if entry.domain in STANDARD_DOMAINS or entry.domain in used]
         copies = [(entry.domain, entry.version) for entry in kept]
         del proto.opset_import[:]

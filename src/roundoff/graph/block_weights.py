@@ -15,7 +15,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model, inside_bytes
-from roundoff.graph.nodes import attribute, producers
+from roundoff.graph.nodes import attribute, input_at, producers
 from roundoff.graph.save import DeferredModel, drop_unused
 from roundoff.graph.weights import Weights
 
@@ -141,11 +141,7 @@ def with_block_products(deferred: DeferredModel) -> DeferredModel:
             return None
         scales = held.get(maker.input[1])
         whole = scales is not None and list(scales.dims) == list(codes.dims)[:1]
-        return (
-            tuple(codes.dims)
-            if whole and _is_zero(held.get(maker.input[2] if len(maker.input) > 2 else ""))
-            else None
-        )
+        return tuple(codes.dims) if whole and _is_zero(held.get(input_at(maker, 2))) else None
 
     products = {each.node: each for each in _found(model, codes_shape)}
     if not products:

@@ -12,7 +12,7 @@ from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model, stored_bytes
-from roundoff.graph.nodes import all_names, captured, producer_names, reads
+from roundoff.graph.nodes import all_names, captured, input_at, producer_names, reads
 from roundoff.graph.qdq import QuantizerNodes
 from roundoff.graph.quantized_model import FakeConstants, chain_of
 from roundoff.graph.save import add_declared
@@ -77,7 +77,7 @@ def _elements(name: str, shapes: Shapes) -> int:
 
 
 def _shape(node: Any, position: int, shapes: Shapes) -> tuple[int, ...]:
-    return shapes.get(node.input[position], ()) if position < len(node.input) else ()
+    return shapes.get(input_at(node, position), ())
 
 
 _MULTIPLIES: Mapping[str, Callable[[Any, Shapes], int]] = {

@@ -15,6 +15,7 @@ from roundoff.graph.nodes import (
     all_names,
     captured,
     free_name,
+    input_at,
     opset_of,
     rename_captured,
 )
@@ -358,7 +359,7 @@ def change_constants(draft: Draft, changes: Sequence[tuple[Any, int, Array]], *,
     if not draft.has_room(sum(array.nbytes for array in typed)):
         raise CannotFold(english("the model would exceed one file"))
     for (node, position, _), array in zip(changes, typed, strict=True):
-        old = node.input[position] if len(node.input) > position else ""
+        old = input_at(node, position)
         own = bool(old) and draft.read_once(old)
         name = old if own else draft.free_tensor(f"{old}_{node.name}" if old else f"{node.name}_bias")
         draft.set_constant(name, array)

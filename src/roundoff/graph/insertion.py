@@ -13,7 +13,7 @@ from roundoff.errors import BadInput, nearest
 from roundoff.graph.block_weights import with_block_products
 from roundoff.graph.draft import Assembly
 from roundoff.graph.interface import outputs
-from roundoff.graph.load import Model, inside_bytes
+from roundoff.graph.load import MAPPED_BYTES, Model, inside_bytes
 from roundoff.graph.nodes import reads, rename_captured, subgraphs
 from roundoff.graph.qdq import (
     WIDEST_COMPUTED,
@@ -24,7 +24,14 @@ from roundoff.graph.qdq import (
     uses_every_code,
 )
 from roundoff.graph.quantized_model import chain_of
-from roundoff.graph.save import LARGEST_MESSAGE_BYTES, DeferredModel, drop_unused, fill, pending_bytes
+from roundoff.graph.save import (
+    LARGEST_MESSAGE_BYTES,
+    DeferredModel,
+    drop_unused,
+    fill,
+    fill_beside,
+    pending_bytes,
+)
 from roundoff.graph.shapes import ValueTypes
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
@@ -248,8 +255,9 @@ def switch_on(model: Model, quantizers: Sequence[Quantizer]) -> Model:
         BadInput: A quantizer does not fit the model.
     """
     deployed = deploy_model(model, quantizers)
-    if pending_bytes(deployed) <= LARGEST_MESSAGE_BYTES:
-        return fill(deployed)
+    size = pending_bytes(deployed)
+    if size <= LARGEST_MESSAGE_BYTES:
+        return fill(deployed) if size < MAPPED_BYTES else fill_beside(deployed)
     return insert_quantizers(model, quantizers)
 
 

@@ -17,6 +17,7 @@ from roundoff.graph.nodes import (
     by_number,
     constants,
     initializers,
+    input_at,
     producers,
     reads,
     subgraphs,
@@ -200,8 +201,8 @@ def _is_random(node: Any, constants: _KnownValues) -> bool:
 
 def _drops(node: Any, constants: _KnownValues) -> bool:
     """Whether a Dropout is in training mode, or may be."""
-    mode = node.input[_TRAINING_AT] if len(node.input) > _TRAINING_AT else ""
-    ratio = node.input[_RATIO_AT] if len(node.input) > _RATIO_AT else ""
+    mode = input_at(node, _TRAINING_AT)
+    ratio = input_at(node, _RATIO_AT)
     return bool(mode) and constants.may_be_set(mode) and (not ratio or constants.may_be_set(ratio))
 
 

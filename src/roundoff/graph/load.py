@@ -92,6 +92,15 @@ def inside_bytes(proto: Any) -> int:
     return sum(stored_bytes(tensor) for tensor in proto.graph.initializer if not is_external(tensor))
 
 
+_FLOAT_BYTES = 4
+
+
+def float_bytes(model: "Model") -> int:
+    """Size of the weights of the main graph, with codes as the floats that they stand for."""
+    tensors = model.proto.graph.initializer
+    return sum(max(_FLOAT_BYTES * math.prod(tensor.dims), stored_bytes(tensor)) for tensor in tensors)
+
+
 def is_external(tensor: Any) -> bool:
     """Whether a tensor's values lie outside the model's file."""
     return bool(tensor.data_location == tensor.EXTERNAL)
@@ -389,7 +398,7 @@ def checked_model(proto: Any, *, path: Path, size: int) -> Model:
 
 def _foreign(path: Path) -> tuple[str, str] | None:
     """What a file of another tool is, and what to do."""
-    from roundoff.core.foreign_files import foreign_file
+    from roundoff.core.files import foreign_file
 
     return foreign_file(path)
 
@@ -523,7 +532,7 @@ def _varint(data: Any, at: int) -> tuple[int, int]:
 
 
 def _check_names(graph: Any, path: Path) -> None:
-    """Refuse names that are not text; onnx hands them out as bytes, which nothing can look up or print."""
+    """Refuse outputs of one name, and names that are no text: onnx gives those as bytes, which none can print."""
     values = (*graph.input, *graph.output, *graph.initializer)
     names = [value.name for value in values]
     for node in graph.node:
@@ -534,6 +543,10 @@ def _check_names(graph: Any, path: Path) -> None:
                 english("{path} holds the name {name!r}, which is not UTF-8 text.", path=path, name=name),
                 fix=english("export the model again with names in UTF-8 (plain ASCII is safest)"),
             )
+    outputs = [value.name for value in graph.output]
+    if twice := next((name for at, name in enumerate(outputs) if name in outputs[:at]), None):
+        what = english("{path} has two outputs of the name {name!r}.", path=path, name=twice)
+        raise BadInput(what, fix=english("remove one of them from the graph's outputs, and save it again"))
 
 
 # Refusing nodes that lack the inputs or outputs their operation must have, before anything looks for them.

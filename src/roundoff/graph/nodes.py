@@ -2,12 +2,14 @@
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from roundoff.core.quantizers import Consumer
-from roundoff.core.tensors import Topology
+from roundoff.core.tensors import Array, Topology
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 
@@ -23,6 +25,19 @@ def subgraphs(node: Any) -> Iterator[Any]:
             if item.HasField("g"):
                 yield item.g
             yield from item.graphs
+
+
+def all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph, and behind each those of its subgraphs, in all depths."""
+    for node in graph.node:
+        yield node
+        for inner in subgraphs(node):
+            yield from all_nodes(inner)
+
+
+def input_at(node: Any, position: int) -> str:
+    """What a node reads at a place; empty where it reads nothing there."""
+    return str(node.input[position]) if position < len(node.input) else ""
 
 
 def reads(node: Any) -> tuple[str, ...]:
@@ -368,3 +383,41 @@ def annotated_model(network: Topology, remarks: Mapping[str, Mapping[str, str]])
     model.producer_name = _PRODUCER
     data: bytes = model.SerializeToString()
     return data
+
+
+_OPSET, _IR = 17, 8
+
+
+class GraphAssembly:
+    """Nodes and constants so far."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Any] = []
+        self.initializers: dict[str, Any] = {}
+        self._used: set[str] = set()
+
+    def free(self, name: str) -> str:
+        """A name that nobody has: this one, or one like it."""
+        return free_name(name, self._used)
+
+    def constant(self, values: Array, name: str) -> str:
+        """A constant; its name."""
+        from onnx import numpy_helper
+
+        found = self.free(name)
+        self.initializers[found] = numpy_helper.from_array(np.ascontiguousarray(values), found)
+        return found
+
+    def add(self, op_type: str, inputs: Sequence[str], output: str, **attributes: Any) -> str:
+        """A node, named after what it gives; that name, which must be free."""
+        from onnx import helper
+
+        self.nodes.append(helper.make_node(op_type, list(inputs), [output], name=output, **attributes))
+        return output
+
+    def finished(self, name: str, entering: Sequence[Any], leaving: Sequence[Any]) -> Any:
+        """The model."""
+        from onnx import helper
+
+        graph = helper.make_graph(self.nodes, name, entering, leaving, list(self.initializers.values()))
+        return make_model(graph, opset=_OPSET, ir_version=_IR)

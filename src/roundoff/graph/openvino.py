@@ -12,8 +12,8 @@ import numpy as np
 from roundoff.core.files import reading, regular_file
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.assembly import GraphAssembly
 from roundoff.graph.load import Model, checked_model
+from roundoff.graph.nodes import GraphAssembly
 from roundoff.messages.message import english
 
 _TYPES = {

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from dataclasses import replace as dataclass_replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -12,7 +13,7 @@ from roundoff.core.claims import staged_file
 from roundoff.core.files import add_to_list, reading, writing
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.load import Model, declared_outside, is_external, stored_bytes, weight_tensors
+from roundoff.graph.load import Model, declared_outside, inside_bytes, is_external, stored_bytes, weight_tensors
 from roundoff.graph.nodes import OnnxType, by_number, reads
 from roundoff.graph.weights import constant_value
 from roundoff.messages.message import english
@@ -65,6 +66,28 @@ def fill(deferred: DeferredModel) -> Model:
     return deferred.model
 
 
+def fill_beside(deferred: DeferredModel) -> Model:
+    """The model with all values in place, those that numpy has a type for beside it, so that sessions share them.
+
+    They are put into the given one, which is not to be used any more.
+    """
+    model, beside = deferred.model, dict(deferred.model.beside)
+    for tensor in model.proto.graph.initializer:
+        compute, element = deferred.arrays.get(tensor.name), by_number(tensor.data_type)
+        if compute is None:
+            continue
+        if element is None or element.bits < _WHOLE_BITS or stored_bytes(tensor) <= _SMALL_BYTES:
+            tensor.raw_data = packed(compute(), tensor)
+            continue
+        values = np.ascontiguousarray(compute(), dtype=_stored(element)).reshape(tuple(tensor.dims))
+        beside[tensor.name] = values
+        tensor.CopyFrom(declared_outside(tensor.name, values, model))
+    return dataclass_replace(model, beside=beside, file_bytes=inside_bytes(model.proto))
+
+
+_WHOLE_BITS = 8
+
+
 def packed(values: Array, tensor: Any) -> bytes:
     """Values as the bytes of a model file.
 
@@ -75,7 +98,7 @@ def packed(values: Array, tensor: Any) -> bytes:
     element = by_number(tensor.data_type)
     if element is None:
         raise ValueError(f"{tensor.name!r} has the unknown element type {tensor.data_type}")
-    if element.bits >= 8:
+    if element.bits >= _WHOLE_BITS:
         return np.ascontiguousarray(values, dtype=_stored(element)).tobytes()
     halves = values.astype(np.int8).view(np.uint8).ravel() & 0xF
     if halves.size % 2:
@@ -237,6 +260,8 @@ class _OnnxWriter:
         compute = self._deferred.arrays.get(tensor.name)
         if compute is not None and not is_external(tensor):
             file.write(packed(compute(), tensor))
+        elif tensor.name in self._deferred.model.beside:
+            file.write(packed(self._deferred.model.beside[tensor.name], tensor))
         elif is_external(tensor):
             _copy_blocks(tensor, self._deferred.model.folder, file)
         elif tensor.HasField("raw_data"):

@@ -7,7 +7,7 @@ from typing import Any
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, outputs
-from roundoff.graph.load import Model, checked_model, is_external
+from roundoff.graph.load import MAPPED_BYTES, Model, checked_model, is_external
 from roundoff.graph.nodes import by_dtype, producer_names, readers, reads
 from roundoff.graph.save import add_declared
 from roundoff.graph.shapes import Value
@@ -165,7 +165,7 @@ def tap(model: Model, tensors: Sequence[str], *, widen: Mapping[str, str] | None
         else:
             name = f"{tensor}//{kind.dtype}"
             names.append(patch.add_output(name, make_node("Cast", [tensor], [name], to=kind.number)))
-    return TappedModel(patch.serialize(), tuple(names), model.beside)
+    return patch.tapped(names)
 
 
 def tap_shapes(model: Model, tensors: Sequence[str]) -> TappedModel:
@@ -181,7 +181,7 @@ def tap_shapes(model: Model, tensors: Sequence[str]) -> TappedModel:
     names = [f"{tensor}//shape" for tensor in tensors]
     for tensor, name in zip(tensors, names, strict=True):
         patch.add_output(name, make_node("Shape", [tensor], [name]))
-    return TappedModel(patch.serialize(), tuple(names), model.beside)
+    return patch.tapped(names)
 
 
 def detached(model: Model) -> TappedModel:
@@ -219,8 +219,13 @@ class _Patch:
             self._outputs.add(name)
         return name
 
-    def serialize(self) -> bytes:
-        return bytes(self._model.proto.SerializeToString() + self._added.SerializeToString())
+    def tapped(self, names: Sequence[str]) -> TappedModel:
+        """The model with the additions; weights of a large one are not serialized, which takes them twice."""
+        large, added = self._model.file_bytes >= MAPPED_BYTES, self._added.SerializeToString()
+        if large:
+            light = detached(self._model)
+            return TappedModel(light.data + added, tuple(names), light.constants)
+        return TappedModel(self._model.proto.SerializeToString() + added, tuple(names), self._model.beside)
 
 
 def _check_known(model: Model, tensors: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from roundoff.core.plan import FLOAT, PlannedQuantizer, Precision
 from roundoff.core.quantizers import Consumer, Quantizer
 from roundoff.graph.interface import RANDOM_OPS, outputs
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import captured, constants, producers, reads, subgraphs
+from roundoff.graph.nodes import captured, constants, consumers, producers, reads, subgraphs
 from roundoff.graph.patterns import find_patterns
 from roundoff.graph.shapes import values
 
@@ -344,11 +344,7 @@ class NodePrecisions(Generic[AnyQuantizer]):
 
     @cached_property
     def _readers(self) -> Mapping[str, list[Consumer]]:
-        found: dict[str, list[Consumer]] = defaultdict(list)
-        for node in self.float_model.proto.graph.node:
-            for at, name in enumerate(node.input):
-                found[name].append(Consumer(node.name, at))
-        return found
+        return consumers(self.float_model.proto.graph.node)
 
     @cached_property
     def _captured(self) -> frozenset[str]:

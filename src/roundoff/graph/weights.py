@@ -109,6 +109,8 @@ def _tensor_value(tensor: Any, model: Model) -> Array:
     kind = by_number(tensor.data_type)
     if not is_external(tensor):
         return np.asarray(to_array(tensor))
+    if (beside := model.beside.get(tensor.name)) is not None:
+        return beside
     if kind is None or kind.bits < 8:
         # Some versions of onnx leave in the tensor what they read from the other file.
         declared = type(tensor)()

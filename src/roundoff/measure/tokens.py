@@ -86,11 +86,11 @@ def token_inputs(feed: Mapping[str, Any], scores: Any) -> tuple[Array, Array] | 
     return words[0], kept
 
 
-def log_probabilities(scores: Array) -> Array:
-    """Logarithms of probabilities along the last axis, float64."""
+def log_probabilities(scores: Array, axis: int = -1) -> Array:
+    """Logarithms of probabilities along an axis, float64."""
     wide = scores.astype(np.float64)
-    wide = wide - wide.max(axis=-1, keepdims=True)
-    return np.asarray(wide - np.log(np.exp(wide).sum(axis=-1, keepdims=True)))
+    wide = wide - wide.max(axis=axis, keepdims=True)
+    return np.asarray(wide - np.log(np.exp(wide).sum(axis=axis, keepdims=True)))
 
 
 @dataclass(slots=True)

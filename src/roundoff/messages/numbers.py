@@ -39,6 +39,11 @@ def decibels_message(value: float) -> Message:
     return message("common.exact") if value >= EXACT_DB else verbatim(f"{value:.1f} dB")
 
 
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names, and dots where there are more."""
+    return ", ".join(names[:most]) + (" ..." if len(names) > most else "")
+
+
 def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """A note on things whose values are not all finite; none when there are no such things.
 
@@ -48,8 +53,8 @@ def nonfinite_note(noun: str, names: Sequence[str]) -> tuple[Message, ...]:
     """
     if not names:
         return ()
-    named = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
-    return (message("counts.nonfinite", things=message(f"counts.{noun}", count=len(names)), names=named),)
+    things = message(f"counts.{noun}", count=len(names))
+    return (message("counts.nonfinite", things=things, names=first_of(names, _MOST_NAMED)),)
 
 
 BLOCKS = "▁▂▃▄▅▆▇█"
@@ -114,6 +119,12 @@ def percent_digits(share: float, decimals: int = 2) -> str:
     text = f"{100 * share:.{decimals}f}"
     rounded_up = decimals > 0 and share < 1 and float(text) == 100
     return f"{100 - 10**-decimals:.{decimals}f}" if rounded_up else text
+
+
+def percent_number(share: float, digits: int = 2) -> str:
+    """A share in per cent with a few significant digits, without its sign; a large one has no exponent."""
+    text = f"{100 * share:.{digits}g}"
+    return percent_digits(share, 1).removesuffix(".0") if "e+" in text else text
 
 
 def share_text(share: float, decimals: int = 2) -> str:
@@ -219,9 +230,21 @@ _SHORT = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 _TEN = 10.0
 
 
+# From here on a value has an exponent.
+_EXPONENTS_FROM = 1e6
+
+
 def number(value: float | None, digits: int = 4) -> str:
-    """A value with a few significant digits; nothing when there is none."""
-    return "" if value is None else f"{value:.{digits}g}"
+    """A value with a few significant digits; nothing when there is none. Thousands have no exponent."""
+    if value is None:
+        return ""
+    text = f"{value:.{digits}g}"
+    return f"{float(text):.0f}" if "e+0" in text and abs(value) < _EXPONENTS_FROM else text
+
+
+def spaced_percent(text: str) -> str:
+    """What a user typed, ``99%``, as it is told: ``99 %``."""
+    return f"{text.strip().removesuffix('%').rstrip()} %" if text.strip().endswith("%") else text
 
 
 def percentage(share: float | None) -> str:
@@ -270,22 +293,23 @@ def csv_text(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     """A CSV file; what does not exist is an empty cell."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([_plain(text) for text in heading])
+    writer.writerow([csv_cell(text) for text in heading])
     for row in rows:
-        writer.writerow([_plain(value) for value in row])
+        writer.writerow([csv_cell(value) for value in row])
     return out.getvalue()
 
 
-def _plain(value: object) -> object:
+def csv_cell(value: object) -> str:
+    """A value in a CSV file, with all its digits; no text is run as a formula."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, tuple):
-        return " ".join(map(str, value))
+        return " ".join(map(csv_cell, value))
     if isinstance(value, float):
-        return repr(value)
-    return safe_cell(value) if isinstance(value, str) else value
+        return repr(float(value))  # numpy's say of what type they are
+    return safe_cell(value) if isinstance(value, str) else str(value)
 
 
 # Numbers of bytes as people write and read them.

@@ -106,6 +106,7 @@ class ChannelDrawing:
         conclusion: What the picture shows, in a sentence.
         median: What is said of the median channel.
         node: Of which node it is.
+        over: Whether channels with more steps than `few` are marked, those that do not fit, not those with fewer.
     """
 
     caption: Phrase
@@ -116,6 +117,7 @@ class ChannelDrawing:
     conclusion: Phrase
     median: Phrase
     node: str = ""
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,26 @@ class HistogramDrawing:
     node: str = ""
 
 
-Drawing = ChannelDrawing | HistogramDrawing
+@dataclass(frozen=True, slots=True)
+class ScatterDrawing:
+    """What a device wrote of one tensor against what its own inputs give.
+
+    Attributes:
+        caption: What it shows.
+        points: What each value should be, and what it is.
+        line: Gain and offset of the straight line through them; None where they lie on none.
+        conclusion: What the picture shows, in a sentence.
+        node: Of which node it is.
+    """
+
+    caption: Phrase
+    points: tuple[tuple[float, float], ...]
+    line: tuple[float, float] | None
+    conclusion: Phrase
+    node: str = ""
+
+
+Drawing = ChannelDrawing | HistogramDrawing | ScatterDrawing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,16 @@
 """Pages as text files: their tables as CSV, and whole pages as Markdown."""
 
-import csv
-import io
 import re
 from collections.abc import Collection, Iterator, Sequence
 
 from roundoff.messages.catalogue import Language, Phrase
-from roundoff.messages.message import safe_cell, sanitize_for_display
+from roundoff.messages.message import sanitize_for_display
+from roundoff.messages.numbers import csv_text
 from roundoff.pages.blocks import (
     NUMBERS,
     Block,
     Cell,
+    Column,
     Commands,
     Contents,
     Entry,
@@ -68,34 +68,20 @@ def table_csv(table: TableBlock, language: Language = "en") -> str:
         language: Of sentences in cells.
     """
     whole = table.shown_on("csv")
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow([safe_cell(column.id) for column in whole.columns])
-    for row in whole.rows:
-        cells = zip(row, whole.columns, strict=True)
+
+    def kept(value: Cell, column: Column) -> Cell:
+        if not isinstance(value, Phrase):
+            return value
         # What is said in the place of a number is for people.
-        kept = (None if isinstance(value, Phrase) and each.kind in NUMBERS else value for value, each in cells)
-        writer.writerow([_cell(value, language) for value in kept])
-    return text.getvalue()
+        return None if column.kind in NUMBERS else value.within(language)
+
+    rows = ([kept(*each) for each in zip(row, whole.columns, strict=True)] for row in whole.rows)
+    return csv_text([column.id for column in whole.columns], rows)
 
 
 def run_tables(pages: Sequence[Page]) -> dict[str, str]:
     """The files of a run directory that tables of its pages name, by their names."""
     return {table.file: table_csv(table) for table in _tables(pages) if table.file}
-
-
-def _cell(value: Cell, language: Language) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, int):
-        return str(value)
-    if isinstance(value, tuple):
-        return " ".join(map(repr, value))
-    return safe_cell(value.within(language) if isinstance(value, Phrase) else value)
 
 
 # Pages as Markdown, for tickets and merge requests; charts are left out, their tables are not.

@@ -24,7 +24,7 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import Message, phrase_of, shown
-from roundoff.messages.numbers import decibels_with_unit, percent_digits, score_text
+from roundoff.messages.numbers import decibels_with_unit, percent_digits, percent_number, score_text
 from roundoff.pages.blocks import (
     Block,
     Column,
@@ -183,7 +183,7 @@ def _tokens_lines(tokens: "TokenScores | None") -> Iterator[tuple[str, str]]:
         "quantize.tokens_said",
         before=f"{tokens.nll_float:.4f}",
         after=f"{tokens.nll:.4f}",
-        percent=f"{100 * tokens.worse:+.2g}",
+        percent="-+"[tokens.worse >= 0] + percent_number(abs(tokens.worse)),
         divergence=f"{tokens.divergence:.3g}",
         same=percent_digits(tokens.same_top1, 1),
         first=f"{tokens.first_other:g}",

@@ -20,6 +20,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, english, joined, message, some
+from roundoff.messages.numbers import first_of
 from roundoff.quantize.calibration.calibration import weight_range
 from roundoff.run.bench import spread
 from roundoff.run.capture import LiveSource, Samples, read_feed
@@ -202,7 +203,7 @@ def _make_room_for_biases(plan: QuantPlan, found: dict[str, QuantParams], weight
             widened[planned.tensor] = int(np.count_nonzero(short))
     if not widened:
         return ()
-    named = ", ".join(repr(bias) for bias in list(widened)[:_LISTED]) + (", ..." if len(widened) > _LISTED else "")
+    named = first_of(list(map(repr, widened)), _LISTED)
     return (message("quantize.scales_widened", count=sum(widened.values()), names=named),)
 
 

@@ -17,7 +17,7 @@ from roundoff.graph.block_weights import block_products
 from roundoff.graph.draft import MOST_NAMED, named
 from roundoff.graph.insertion import deploy_model, fake_quant_model, switch_on
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import STANDARD_DOMAINS, captured, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, all_nodes, captured, subgraphs
 from roundoff.graph.preparation.steps import Prepared
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
@@ -267,7 +267,8 @@ def wide_weights(
     judged = trial.judged
     if not narrow or judged is None or judged.judgement.grade == "fine" or _WIDE not in settings.target.weights:
         return ()
-    bench, costs = Bench(model, samples, threads=settings.threads, keep=True), dict[str, float]()
+    bench = Bench(model, samples, threads=settings.threads, keep=True, max_memory=settings.max_memory)
+    costs: dict[str, float] = {}
     chosen, exact = spread(len(samples.names), _RANKED_ON), bench.open()
     wanted = [found for [found] in bench.run(chosen, exact)]
     for each in narrow:
@@ -391,8 +392,5 @@ def _note(node: Any, quantized: set[str]) -> Message:
 
 def _inside(node: Any) -> Iterator[Any]:
     """The nodes of all subgraphs, in all depths, without those that only hold constants."""
-    for graph in subgraphs(node):
-        for inner in graph.node:
-            if inner.op_type != "Constant":
-                yield inner
-            yield from _inside(inner)
+    inside = (inner for graph in subgraphs(node) for inner in all_nodes(graph))
+    return (inner for inner in inside if inner.op_type != "Constant")

@@ -563,8 +563,16 @@ def added_cost(plain: QuantizedModel, model: QuantizedModel, feed: Mapping[str, 
     widths, ours = _widths(plain), _widths(model)
     usual = max(widths.values(), default=0)
     wide = {name for name, bits in ours.items() if bits > widths.get(name, usual)}
-    reads = {name for node in model.float_model.proto.graph.node for name in (*node.input, *node.output)}
+    nodes = model.float_model.proto.graph.node
+    reads = {name for node in nodes for name in (*node.input, *node.output)}
     dropped = {name for name in widths if name not in ours and name in reads}
+    # A layer may read 8 bits of what is stored in 16.
+    reading = {node.name for node in nodes if dropped & set(node.input)} | {
+        edge.node
+        for each in model.quantizers
+        if each.tensor in wide and each.spec.bits > widths.get(each.tensor, usual)
+        for edge in each.consumers
+    }
     sums = [sum(each.kind == "activation" for each in side.quantizers) for side in (plain, model)]
     return AddedCost(
         nodes=max(0, after.total() - before.total()),
@@ -573,7 +581,7 @@ def added_cost(plain: QuantizedModel, model: QuantizedModel, feed: Mapping[str, 
         bits=max((ours[name] for name in wide), default=0),
         wide=len(wide),
         in_float=len(dropped),
-        products=0.0 if feed is None or not wide | dropped else _share(model, wide | dropped, feed),
+        products=0.0 if feed is None or not wide | dropped else _share(model, reading, feed),
     )
 
 
@@ -591,13 +599,13 @@ def _widths(model: QuantizedModel) -> dict[str, int]:
     return found
 
 
-def _share(model: QuantizedModel, tensors: set[str], feed: Mapping[str, Array]) -> float:
-    """Share of the products that are computed with some of these tensors."""
+def _share(model: QuantizedModel, nodes: set[str], feed: Mapping[str, Array]) -> float:
+    """Share of the products that are computed by some of these nodes."""
     float_model, weights = model.float_model, Weights(model.float_model)
     known = values(float_model, {name: array.shape for name, array in feed.items()})
     shapes: dict[str, Any] = {each.name: each.shape for each in known if each.shape is not None}
     shapes |= {name: weights.shape(name) for name in weights.protos}
     counted = [(node, node_products(node, shapes)) for node in float_model.proto.graph.node]
     whole = sum(products for _, products in counted)
-    concerned = sum(products for node, products in counted if tensors & set(node.input))
+    concerned = sum(products for node, products in counted if node.name in nodes)
     return concerned / whole if whole else 0.0

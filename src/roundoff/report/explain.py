@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from roundoff.core.document import RunDocument
+from roundoff.diagnosis.cards import amount_text
 from roundoff.diagnosis.page import control_text
 from roundoff.diagnosis.result import Finding
 from roundoff.errors import BadInput, nearest
@@ -22,7 +23,14 @@ from roundoff.messages.catalogue import (
     translate,
 )
 from roundoff.messages.message import english, shown
-from roundoff.messages.numbers import decibels, decibels_with_unit, named_score, score_text
+from roundoff.messages.numbers import (
+    decibels,
+    decibels_with_unit,
+    named_score,
+    percent_digits,
+    percent_number,
+    score_text,
+)
 from roundoff.studies.layers.result import LayerReport, LayerRow, LayerScore
 from roundoff.studies.run_diff.page import measure_name
 from roundoff.studies.run_diff.result import CEILING_DB
@@ -67,12 +75,12 @@ def finding_text(finding: Finding) -> str:
     else:
         said.append(translate("explain_text.suspected"))
     for measure in (*finding.measures[:1], *finding.of_task):
-        before, after = f"{measure.before:.4g}", f"{measure.after:.4g} {measure.unit}".rstrip()
+        before, after = (amount_text(each, measure) for each in (measure.before, measure.after))
         said.append(translate("explain_text.went", what=shown(measure.what), before=before, after=after))
     if finding.control is not None:
         said.append(translate("explain_text.control", control=control_text(finding.control)))
     if finding.share:
-        said.append(translate("explain_text.share", share=f"{100 * finding.share:.0f}"))
+        said.append(translate("explain_text.share", share=percent_digits(finding.share, 0)))
     if finding.remedy is not None:
         title, cost = shown(finding.remedy.title), cost_name(finding.remedy.cost)
         said.append(translate("explain_text.remedy", title=title, cost=cost))
@@ -101,9 +109,9 @@ def _layer(document: RunDocument, name: str) -> Iterator[str]:
         yield translate("explain_text.accumulated", score=_score(row.accumulated))
     if row.introduced is not None:
         cause = translate(f"explain_text.cause_{row.introduced.cause.replace(' ', '_')}")
-        yield translate("explain_text.adds", share=f"{100 * row.introduced.output_share:.2g}", cause=cause)
+        yield translate("explain_text.adds", share=percent_number(row.introduced.output_share), cause=cause)
     if row.clipped:
-        yield translate("explain_text.clipped", share=f"{100 * row.clipped:.2g}")
+        yield translate("explain_text.clipped", share=percent_number(row.clipped))
     used = None if row.accumulated is None else row.accumulated.used_levels
     if used is not None and row.levels:
         yield translate("explain_text.codes", used=used, all=row.levels)
@@ -312,10 +320,12 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
     text = next((found for each in spellings if (found := term_text(each, metrics)) is not None), None)
     if text is not None:
         return text
+    if document is None and f"{name}{_PAGE}" in _pages():
+        return _page_text(f"{name}{_PAGE}")
     if document is None:
         what = english("{name!r} is no metric, verdict, cause or column.", name=name)
         meant = nearest(name, sorted({*term_names(), *(each.name for each in metrics)}))
-        stop = "" if meant.endswith("?") else "."
+        stop = "" if meant.endswith(("?", "\uff1f")) else ("\u3002" if current_language() == "zh" else ".")
         raise BadInput(
             what, fix=english("{meant}{stop} Of a node or finding, name its run, too", meant=meant, stop=stop)
         )
@@ -328,13 +338,17 @@ def explain(name: str, document: RunDocument | None = None, *, metrics: Sequence
 _PAGE = ".md"
 
 
-def _page_text(name: str) -> str:
-    """A page of the documentation, which the package carries; in Chinese where it has that form."""
+def _pages() -> dict[str, Path]:
+    """The pages of the documentation, which the package carries, by their names."""
     package = Path(__file__).parents[1]
     # A package that was built has the pages inside; a repository beside its sources.
     folder = next(each for each in (package / "docs", package.parents[1] / "docs") if each.is_dir())
-    pages = {path.name: path for path in sorted(folder.rglob(f"*{_PAGE}"))}
-    wanted = Path(name).name
+    return {path.name: path for path in sorted(folder.rglob(f"*{_PAGE}"))}
+
+
+def _page_text(name: str) -> str:
+    """A page of the documentation; in Chinese where it has that form."""
+    pages, wanted = _pages(), Path(name).name
     local = wanted.removesuffix(_PAGE) + f".{current_language()}{_PAGE}"
     found = pages.get(local) or pages.get(wanted)
     if found is None:

@@ -1,7 +1,5 @@
 """All pages of a run in the order of a report, and the folder it is written to."""
 
-import csv
-import io
 import math
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,8 +13,8 @@ from roundoff.core.document import DOCUMENT_NAME, RunDocument, json_text, to_jso
 from roundoff.core.files import output_directory, write_bytes, write_text
 from roundoff.core.names import ALIAS_HEADER
 from roundoff.messages.catalogue import Language, Phrase, bilingual, named, plain
-from roundoff.messages.message import phrase_of, safe_cell
-from roundoff.messages.numbers import percentage, time_text
+from roundoff.messages.message import phrase_of
+from roundoff.messages.numbers import csv_text, percentage, time_text
 from roundoff.pages.blocks import (
     Cell,
     Chart,
@@ -131,8 +129,8 @@ _PAGES = (
     ("transform", "studies.transform.page", "transform_page"),
     ("audit", "studies.audit.page", "audit_page"),
     ("distributions", "studies.distribution.page", "distribution_page"),
-    ("channels", "studies.distribution.channel_pages", "channels_page"),
-    ("outliers", "studies.distribution.channel_pages", "outliers_page"),
+    ("channels", "studies.distribution.page", "channels_page"),
+    ("outliers", "studies.distribution.page", "outliers_page"),
     ("worst_samples", "studies.samples.page", "samples_page"),
     ("network", "report.pages", "network_page"),
     ("diagnosis", "diagnosis.page", "diagnosis_details"),
@@ -207,14 +205,11 @@ def _alias_template(document: RunDocument) -> dict[str, str]:
     for part in (document.comparison, document.diagnosis):
         if part is None or part.judgement is None or not part.judgement.coverage.unplaced:
             continue
-        text = io.StringIO()
-        rows = csv.writer(text, lineterminator="\n")
-        rows.writerow(ALIAS_HEADER)
+        rows = []
         for each in part.judgement.coverage.unplaced:
             shape = "x".join(map(str, each.shape))
-            rows.writerow([safe_cell(f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why))])
-            rows.writerow(["", safe_cell(each.name)])
-        return {"aliases.csv": text.getvalue()}
+            rows += [[f"# {each.name} {shape}: " + (", ".join(each.could_be) or each.why)], ["", each.name]]
+        return {"aliases.csv": csv_text(ALIAS_HEADER, rows)}
     return {}
 
 
@@ -268,7 +263,9 @@ def network_page(document: RunDocument) -> Page | None:
         )
         for node in topology.nodes
     )
-    caption = bilingual(f"network.{colouring.name}")
+    on_device = document.diagnosis is not None and document.diagnosis.side == "device"
+    name = "local_device" if on_device and colouring.name == "local" else colouring.name
+    caption = bilingual(f"network.{name}")
     boxes = network_boxes(document, colouring.values, higher_is_better=colouring.higher_is_better)
     summary = bilingual("network.summary", count=len(nodes), boxes=len(boxes))
     block = NetworkBlock(

@@ -1,7 +1,5 @@
 """Statistics of tensors as CSV, as JSON and as a table."""
 
-import csv
-import io
 import json
 import math
 from collections.abc import Iterable, Sequence
@@ -12,8 +10,8 @@ from rich.text import Text
 
 from roundoff.measure.statistics import TensorSummary
 from roundoff.messages.catalogue import translate
-from roundoff.messages.message import english, safe_cell, short_name, shown
-from roundoff.messages.numbers import share_text
+from roundoff.messages.message import english, short_name, shown
+from roundoff.messages.numbers import csv_text, first_of, share_text
 
 _COLUMNS = (
     "tensor", "node", "op_type", "dtype", "shape", "samples", "count", "min", "max", "mean", "std", "abs_max",
@@ -25,12 +23,7 @@ _ROWS = 40
 
 def statistics_csv(summaries: Iterable[TensorSummary]) -> str:
     """One row per tensor; what does not exist (the mean of no values) is an empty cell."""
-    out = io.StringIO()
-    writer = csv.writer(out)
-    writer.writerow(_COLUMNS)
-    for summary in summaries:
-        writer.writerow(_cell(value) for value in _values(summary))
-    return out.getvalue()
+    return csv_text(_COLUMNS, (list(map(_cell, _values(summary))) for summary in summaries))
 
 
 def statistics_json(summaries: Iterable[TensorSummary]) -> str:
@@ -76,7 +69,7 @@ def _headline(summaries: Sequence[TensorSummary]) -> Text:
         "{count} of {all} {all:tensor|tensors} {count:holds|hold} NaN or infinite values: {names}",
         count=len(damaged),
         all=len(summaries),
-        names=", ".join(damaged[:_LISTED]) + (", ..." if len(damaged) > _LISTED else ""),
+        names=first_of(damaged, _LISTED),
     )
     return Text(shown(broken), style="red")
 
@@ -93,8 +86,6 @@ def _values(summary: TensorSummary) -> tuple[object, ...]:
 
 
 def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return safe_cell(value)
     return "x".join(map(str, value)) if isinstance(value, tuple) else value
 
 

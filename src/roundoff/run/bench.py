@@ -31,7 +31,7 @@ from roundoff.run.block_chain import (
     stack_feeds,
     takes_batches,
 )
-from roundoff.run.budget import useful_threads
+from roundoff.run.budget import keepable_bytes, useful_threads
 from roundoff.run.capture import Samples, complete_values, read_feed
 from roundoff.run.session import HEAVY_BYTES, Session, available_threads, open_session
 from roundoff.run.tunable import is_tunable, make_tunable, structure, tuned_feed
@@ -162,10 +162,24 @@ class Bench:
         samples: What it is fed.
         threads: Threads to use; by default as many as nodes of this size gain from.
         keep: Whether inputs stay in memory once they were read, for whoever runs the same samples many times.
+        max_memory: Bytes the process may take; most of the free memory by default.
+
+    Attributes:
+        room: Bytes of inputs that stay, or of outputs that whoever compares with them keeps.
     """
 
-    def __init__(self, model: Model, samples: Samples, *, threads: int | None = None, keep: bool = False) -> None:
+    def __init__(
+        self,
+        model: Model,
+        samples: Samples,
+        *,
+        threads: int | None = None,
+        keep: bool = False,
+        max_memory: int | None = None,
+    ) -> None:
         self.model, self.samples, self._threads = model, samples, threads
+        self.room, self._max_memory = keepable_bytes(max_memory), max_memory
+        self._kept_bytes = 0
         self._kept: dict[int, Mapping[str, Array]] | None = {} if keep else None
         self._ahead: dict[int, Mapping[str, Array]] = {}
         self._recent: list[tuple[Model, Opened]] = []
@@ -338,6 +352,12 @@ class Bench:
         session = open_session(copies.model, outputs=taps_asked, threads=self.threads, keep_memory=keep_memory)
         return Opened(tuple(wanted), session)
 
+    def rest(self) -> None:
+        """Close what is open of a large network, beside which somebody else is about to run it."""
+        if self.model.weight_bytes >= HEAVY_BYTES:
+            self._recent.clear()
+            self._shared.clear()
+
     def feed(self, index: int) -> Mapping[str, Array]:
         """The inputs of a sample.
 
@@ -347,9 +367,14 @@ class Bench:
         if self._kept is None:
             known = self._ahead.pop(index, None)
             return read_feed(self.model, self.samples, index) if known is None else known
-        if index not in self._kept:
-            self._kept[index] = read_feed(self.model, self.samples, index)
-        return self._kept[index]
+        if (known := self._kept.get(index)) is not None:
+            return known
+        found = read_feed(self.model, self.samples, index)
+        size = sum(array.nbytes for array in found.values())
+        if self._kept_bytes + size <= self.room:
+            self._kept[index] = found
+            self._kept_bytes += size
+        return found
 
     def stream(
         self, network: Runnable[_Result], indices: Sequence[int], *, workers: int = 1, together: int = 1
@@ -419,7 +444,7 @@ class Bench:
 
     def on(self, samples: Samples) -> "Bench":
         """The same network on other samples, run in the same way: fused and put together as here."""
-        other = Bench(self.model, samples, threads=self.threads)
+        other = Bench(self.model, samples, threads=self.threads, max_memory=self._max_memory)
         other.fuses, other.together = self.fuses, self.together
         return other
 

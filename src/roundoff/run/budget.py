@@ -41,6 +41,19 @@ def memory_limit(max_memory: int | None, *, share: float = 1.0) -> int:
     return int((available_memory() if max_memory is None else max_memory) * share)
 
 
+# What would be computed or read again is kept up to so many bytes, and up to this share of what a run may take.
+_MOST_KEPT_BYTES, _KEPT_SHARE = 1 << 28, 0.1
+
+
+def keepable_bytes(max_memory: int | None) -> int:
+    """Bytes of inputs or of outputs that are kept because they are asked for again.
+
+    Args:
+        max_memory: What the user says; None where nothing was said.
+    """
+    return min(_MOST_KEPT_BYTES, memory_limit(max_memory, share=_KEPT_SHARE))
+
+
 # Nodes that read and write less than this, on average, spend more on handing out work than a second core gives: on
 # two cores a MobileNetV2 at 96 x 96 takes as long with one thread as with two, and a quarter less CPU time.
 _THREADS_FROM_BYTES = 1 << 18

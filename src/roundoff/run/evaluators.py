@@ -8,11 +8,12 @@ sequence of such inputs.
 import contextlib
 import importlib.util
 import inspect
+import math
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any, overload
@@ -21,12 +22,13 @@ import numpy as np
 
 from roundoff.core.files import regular_file
 from roundoff.core.tensors import Array
-from roundoff.errors import BadInput, RoundoffError
+from roundoff.errors import BadInput, RoundoffError, nearest
 from roundoff.graph.interface import inputs, outputs
 from roundoff.graph.load import Model
 from roundoff.messages.message import english
 from roundoff.run.bench import spread
 from roundoff.run.block_chain import feed_digest
+from roundoff.run.budget import keepable_bytes
 from roundoff.run.capture import Samples, read_feed
 from roundoff.run.session import open_session
 
@@ -141,7 +143,7 @@ _WHAT = english("The evaluator")
 
 
 class EvaluationSamples(Sequence[Mapping[str, Array]]):
-    """Samples as evaluators see them: a sequence of inputs, each read when it is asked for.
+    """Samples as evaluators see them: a sequence of inputs, each read when it is asked for, and theirs to change.
 
     Attributes:
         names: What the samples are called.
@@ -166,7 +168,8 @@ class EvaluationSamples(Sequence[Mapping[str, Array]]):
     def __getitem__(self, index: int | slice) -> "Mapping[str, Array] | EvaluationSamples":
         if isinstance(index, slice):
             return EvaluationSamples(self._model, self._samples, self.indices[index])
-        return read_feed(self._model, self._samples, self.indices[index])
+        feed = read_feed(self._model, self._samples, self.indices[index])
+        return {name: np.array(each) for name, each in feed.items()}
 
     def __iter__(self) -> Iterator[Mapping[str, Array]]:
         return (self[index] for index in range(len(self)))
@@ -205,8 +208,8 @@ class Evaluator:
             ModelFailed: The network failed on what the function fed it.
         """
         value = call_user_code(self.function, run, samples, path=self.path, what=_WHAT)
-        if isinstance(value, Iterator):
-            value = call_user_code(list, value, path=self.path, what=_WHAT)
+        if isinstance(value, Iterator):  # which need not end
+            value = call_user_code(list, islice(value, len(samples) + 1), path=self.path, what=_WHAT)
         found = _numbers(value)
         wrong = ""
         if found is None:
@@ -335,14 +338,15 @@ class CountedRun:
         return self._run(feed)
 
 
-# Outputs are kept up to so many bytes.
-_KEPT_BYTES = 256 << 20
+def remembering(run: Run, *, max_memory: int | None = None) -> Run:
+    """A network that computes what it is fed once, however often and in whichever order an evaluator asks.
 
-
-def remembering(run: Run) -> Run:
-    """A network that computes what it is fed once, however often and in whichever order an evaluator asks."""
+    Args:
+        run: Runs it.
+        max_memory: Bytes the process may take, of which outputs get a part; most of the free memory by default.
+    """
     known: dict[str, dict[str, Array]] = {}
-    room = _KEPT_BYTES
+    room = most = keepable_bytes(max_memory)
 
     def again(feed: Mapping[str, Array]) -> dict[str, Array]:
         nonlocal room
@@ -351,7 +355,7 @@ def remembering(run: Run) -> Run:
         key = feed_digest(feed)
         if key not in known:
             found = run(feed)
-            size = sum(getattr(each, "nbytes", _KEPT_BYTES) for each in found.values())
+            size = sum(getattr(each, "nbytes", most) for each in found.values())
             if size > room:
                 return found
             room -= size
@@ -489,3 +493,102 @@ def split_samples(
     edges = np.linspace(0, total, count + 1).round().astype(int)
     held = {int(order[drawn.integers(low, high)]) for low, high in pairwise(edges)}
     return SampleSplit(tuple(at for at in range(total) if at not in held), tuple(sorted(held)))
+
+
+def finite_number(value: Any, *, of: str, infinite: bool = False, error: type[BadInput] = BadInput) -> float:
+    """A number that a function of the user's gave.
+
+    Args:
+        value: What it gave.
+        of: Which function, as the start of a sentence ("compare() of 'Mine'").
+        infinite: Take infinite ones, too, such as the SQNR of equal outputs.
+        error: What to raise.
+
+    Raises:
+        BadInput: It is no single number, or not a finite one.
+    """
+    try:
+        found = np.asarray(value)
+    except Exception:  # noqa: BLE001 - lists of different length, tensors with gradients: whatever objects answer
+        found = np.zeros(0)
+    usable = found.size == 1 and found.dtype.kind in "fiub"
+    if not usable or not (np.isfinite(found).all() or (infinite and not np.isnan(found).any())):
+        what = english("{of} gave {brief}, which is not a finite number.", of=of, brief=brief(value))
+        raise error(what, fix=english("let it return one finite number"))
+    return float(found.reshape(-1)[0])
+
+
+def verdict(value: Any, *, of: str, error: type[BadInput] = BadInput) -> tuple[bool, float]:
+    """Whether a measure is good enough and what was lost; a loss that is no number is the worst.
+
+    Raises:
+        BadInput: It is no such pair, or a loss that is no number is called good enough.
+    """
+    try:
+        satisfied, loss = (np.asarray(each).item() for each in value)
+        lost = float(loss)
+        if isinstance(satisfied, str | bytes) or satisfied is None or (satisfied and math.isnan(lost)):
+            raise ValueError
+        return bool(satisfied), math.inf if math.isnan(lost) else lost
+    except Exception as problem:
+        what = english(
+            "{of} returned {answer}, not whether it is good enough and what was lost.", of=of, answer=brief(value)
+        )
+        raise error(what, fix=english("return a pair such as (True, 0.002)")) from problem
+
+
+_ROLL_BACK_KEYS = ("roll_back_config", "stop_flag")
+_ROLL_BACK_FIX = english(
+    "return {{'stop_flag': False, 'roll_back_config': {{layer: stays_quantized, ...}}}}, with initialize()'s names"
+)
+
+
+def roll_back_answer(
+    answer: Any, layers: Sequence[str], *, tried: Collection[frozenset[str]], of: str
+) -> tuple[dict[str, bool], bool]:
+    """Which layers stay quantized next, and whether that is the last word.
+
+    Args:
+        answer: What a strategy gave, in AMCT's form. Layers that it does not name stay quantized: it says which go
+            back.
+        layers: All layers there are.
+        tried: Layers in float of the models that it proposed before.
+        of: Which function, as the start of a sentence.
+
+    Raises:
+        BadInput: It means nothing, names layers that there are not, or was given before without being the last.
+    """
+    if not isinstance(answer, Mapping):
+        raise BadInput(
+            english("{of} gave {brief}, not a dictionary.", of=of, brief=brief(answer)), fix=_ROLL_BACK_FIX
+        )
+    for key in _ROLL_BACK_KEYS:
+        if key not in answer:
+            raise BadInput(english("{of} gave an answer without {key!r}.", of=of, key=key), fix=_ROLL_BACK_FIX)
+    config = answer["roll_back_config"]
+    if not isinstance(config, Mapping):
+        what = english("{of} gave {brief} as roll_back_config, not a dictionary.", of=of, brief=brief(config))
+        raise BadInput(what, fix=_ROLL_BACK_FIX)
+    known = set(layers)
+    for name, stays in config.items():
+        if name not in known:
+            what = english("{of} names a layer {name!r}, which is not quantized.", of=of, name=str(name))
+            near = nearest(str(name), layers)
+            fix = english("did you mean {near!r}?", near=near) if near else _ROLL_BACK_FIX
+            raise BadInput(what, fix=fix)
+        if not isinstance(stays, bool | np.bool_ | int | np.integer) or stays not in (0, 1):
+            what = english("{of} gave {brief} for layer {name!r}.", of=of, brief=brief(stays), name=name)
+            raise BadInput(what, fix=english("True where it stays quantized, False where it goes back to float"))
+    # In the order of the answer, as the vendor writes it down; then what it says nothing of.
+    named = {str(name): bool(stays) for name, stays in config.items()}
+    proposed = named | {name: True for name in layers if name not in named}
+    stop = bool(answer["stop_flag"])
+    floats = frozenset(name for name, stays in proposed.items() if not stays)
+    if floats in tried and not stop:
+        raise proposed_before(of, fix=english("propose others, or set stop_flag to True"))
+    return proposed, stop
+
+
+def proposed_before(of: str, *, fix: str) -> BadInput:
+    """A strategy that would try for ever what it has tried."""
+    return BadInput(english("{of} proposes what it has proposed before: it would never end.", of=of), fix=fix)

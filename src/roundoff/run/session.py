@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from roundoff.core.names import shown
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed
-from roundoff.graph.load import MAPPED_BYTES, Model
+from roundoff.graph.load import MAPPED_BYTES, Model, float_bytes
 from roundoff.graph.subgraph import TappedModel, tap
 from roundoff.graph.weights import mapped_constants
 from roundoff.messages.message import english
@@ -96,6 +96,8 @@ def interruptible(work: Callable[[], _T], *, stop: Callable[[], None]) -> _T:
 
 HEAVY_BYTES = MAPPED_BYTES
 """Models whose weights take so much are run with care for memory first."""
+# Beyond this a graph is not rewritten: what is rewritten holds weights anew, those of codes as floats.
+_MOST_REWRITTEN_BYTES = 1 << 28
 
 _ONLY_FATAL = 4
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
@@ -202,9 +204,10 @@ def open_session(
         model: The model.
         outputs: What to compute, from `roundoff.graph.subgraph`; the model's own outputs by default.
         threads: Threads per node; all cores by default. Results do not depend on it.
-        optimize: Let onnxruntime rewrite the graph where that leaves results bit-equal.
+        optimize: Let onnxruntime rewrite the graph where that leaves results bit-equal; not that of a large model.
         fused: Let onnxruntime also fuse nodes and change layouts: often three times as fast, and different in the
-            last bits. Quantizers are computed as they are all the same, not fused into integer kernels.
+            last bits; not those of a large model. Quantizers are computed as they are all the same, not fused into
+            integer kernels.
         keep_memory: Keep what a run took for the next one; faster, but then a single array of an earlier run that
             is still in use holds on to all of it. Sessions with ``shared`` take it from one another.
 
@@ -214,6 +217,11 @@ def open_session(
     import onnxruntime as ort
 
     taps = tap(model, [value.name for value in model.proto.graph.output]) if outputs is None else outputs
+    heavy = model.weight_bytes >= HEAVY_BYTES
+    if heavy:
+        give_back_memory()
+        plain = float_bytes(model) > _MOST_REWRITTEN_BYTES
+        optimize, fused = optimize and not plain, fused and not plain
     levels = ort.GraphOptimizationLevel
     options = ort.SessionOptions()
     options.graph_optimization_level = levels.ORT_ENABLE_BASIC if optimize else levels.ORT_DISABLE_ALL
@@ -223,9 +231,6 @@ def open_session(
     # around them are quantized.
     options.add_session_config_entry("session.disable_quant_qdq", "1")
     options.intra_op_num_threads = threads or available_threads()
-    heavy = model.weight_bytes >= HEAVY_BYTES
-    if heavy:
-        give_back_memory()
     # What an arena once took it keeps, and it takes twice as much each time: weights are decoded into it, too.
     options.enable_cpu_mem_arena = bool(keep_memory) and not heavy
     if keep_memory == "shared":

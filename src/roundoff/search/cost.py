@@ -1,6 +1,6 @@
 """What a quantized model costs to run, how much of it is still quantized, and the options that cost nothing."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -224,15 +224,23 @@ def _transforms(steps: tuple[Step, ...], name: str) -> tuple[Step, ...]:
     return (*others, Step(name), *last)
 
 
-def without_options(recipe: Recipe, base: Recipe) -> Iterator[Recipe]:
-    """Recipes with one free option less, the one that takes most to build first."""
+def without_options(recipe: Recipe, base: Recipe, nodes: Collection[str]) -> Iterator[Recipe]:
+    """Recipes with one free option less, the one that takes most to build first.
+
+    Args:
+        recipe: What they are made of.
+        base: Whose options stay.
+        nodes: Those of the network; a transform that goes takes what is said of its own nodes along.
+    """
     yield from _fewer_corrections(recipe, base)
     for name in reversed(recipe.variations):
         if name not in base.variations:
             yield replace(recipe, variations=tuple(each for each in recipe.variations if each != name))
     for step in reversed(recipe.transforms):
         if step not in base.transforms and step.name != EXPLICIT_BIAS:
-            yield replace(recipe, transforms=tuple(each for each in recipe.transforms if each != step))
+            rules = tuple(rule for rule in recipe.rules if rule.kind != "node" or rule.selector[0] in nodes)
+            transforms = tuple(each for each in recipe.transforms if each != step)
+            yield replace(recipe, transforms=transforms, rules=rules)
     if recipe.weight_method != base.weight_method:
         yield replace(recipe, weight_method=base.weight_method)
     if recipe.tensor_methods != base.tensor_methods:

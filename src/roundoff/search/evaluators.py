@@ -29,6 +29,7 @@ from roundoff.run.evaluators import (
     CountedRun,
     EvaluationSamples,
     Evaluator,
+    Run,
     brief,
     call_user_code,
     evaluator_in,
@@ -58,12 +59,13 @@ class FunctionJudge:
         limits: Smallest and largest value of a sample, as the user's file says.
         indices: Which of the samples are measured on; all of them by default.
         threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
 
     Raises:
         BadInput: The function fails on the float network.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what to ask of which network, and how much it may take
         self,
         evaluator: Evaluator,
         model: Model,
@@ -72,14 +74,15 @@ class FunctionJudge:
         limits: tuple[float, float] | None = None,
         indices: Sequence[int] | None = None,
         threads: int | None = None,
+        max_memory: int | None = None,
     ) -> None:
         self.name, self.higher_is_better = evaluator.name, evaluator.higher_is_better
         self._evaluator, self._model, self._samples = evaluator, model, samples
-        self._threads, self.limits = threads, limits
+        self._threads, self._max_memory, self.limits = threads, max_memory, limits
         self._indices = tuple(range(len(samples.names)) if indices is None else indices)
         self.total = len(self._indices)
         self.notes: tuple[Message, ...] = ()
-        run = self._run = CountedRun(remembering(make_run(model, threads=threads)))
+        run = self._run = CountedRun(self._remembering(model))
         self._float = evaluator.measure(run, self._chosen(range(self.total)))
         self._check_limits(self._float)
         again = evaluator.measure(run, self._chosen(range(self.total)))
@@ -108,6 +111,9 @@ class FunctionJudge:
         self._check_limits(found)
         return found.reshape(len(chosen))
 
+    def _remembering(self, model: Model) -> Run:
+        return remembering(make_run(model, threads=self._threads), max_memory=self._max_memory)
+
     def splits(self) -> bool:
         """Whether one number for all samples is the same in another order: labels do not go by position then."""
         places = range(self.total)
@@ -123,7 +129,7 @@ class FunctionJudge:
         Each of a few groups of samples is left out in turn. Groups by themselves would be too small: ranks of ten
         samples do not change where those of a hundred do.
         """
-        run = remembering(make_run(model, threads=self._threads))
+        run = self._remembering(model)
         sign = 1 if self.higher_is_better else -1
 
         def scores(places: Sequence[int]) -> Array:
@@ -208,7 +214,7 @@ class VendorJudge:
 
     def measure(self, model: Model, indices: Sequence[int]) -> Array:
         """What a network scores, as a file that stock onnxruntime runs."""
-        from roundoff.run.answers import finite_number
+        from roundoff.run.evaluators import finite_number
 
         with ScratchFolder() as folder:
             file = folder / "model.onnx"
@@ -221,7 +227,7 @@ class VendorJudge:
         rule = getattr(self._evaluator, "metric_eval", None)
         if rule is None:
             return None
-        from roundoff.run.answers import verdict
+        from roundoff.run.evaluators import verdict
 
         return verdict(
             self._call(rule, float_score, score), of=english("metric_eval() in {path}", path=self._path)
@@ -357,6 +363,7 @@ class JudgeOptions:
         labels: The right class of each row of the outputs.
         decibels: Without all of these, measure signal to noise even where outputs are classes.
         threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
     """
 
     evaluator: Path | None = None
@@ -365,6 +372,7 @@ class JudgeOptions:
     labels: Array | None = None
     decibels: bool = False
     threads: int | None = None
+    max_memory: int | None = None
 
     @property
     def origin(self) -> Path:
@@ -411,8 +419,16 @@ def make_judge(
     if options.evaluator is not None and options.module is not None:
         evaluator = evaluator_in(options.module, options.evaluator)
         limits = _limits(options.module, options.evaluator)
-        return FunctionJudge(evaluator, model, samples, limits=limits, indices=indices, threads=options.threads)
-    return output_judge(Bench(model, samples, threads=options.threads), options)
+        return FunctionJudge(
+            evaluator,
+            model,
+            samples,
+            limits=limits,
+            indices=indices,
+            threads=options.threads,
+            max_memory=options.max_memory,
+        )
+    return output_judge(Bench(model, samples, threads=options.threads, max_memory=options.max_memory), options)
 
 
 def output_judge(bench: Bench, options: JudgeOptions) -> TrialJudge:

@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.measure.inference import agreement_interval, mean_interval, two_sided_quantile
 from roundoff.messages.message import Message, english, message
-from roundoff.messages.numbers import in_decibels
+from roundoff.messages.numbers import in_decibels, spaced_percent
 from roundoff.search.judges import TrialJudge
 
 DEFAULT_DROP = "1%"
@@ -101,7 +101,7 @@ def make_goal(
             fix=english("write less than 100%, e.g. 1%"),
         )
     _check_asked("--max-drop", text, float_score - sign * drop, metric)
-    words = message("search.goal_within", drop=text if share else f"{drop:g}")
+    words = message("search.goal_within", drop=spaced_percent(text) if share else f"{drop:g}")
     return TuneGoal(words, float_score - sign * drop)
 
 

@@ -176,8 +176,6 @@ class ClassJudge:
 
 # A perfect sample has endless decibels, which no mean bears; float32 holds no more than these.
 _MOST_DB = 150.0
-# Outputs in float are kept up to so many bytes: every network is compared with them.
-_KEPT_BYTES = 256 << 20
 
 
 class SignalJudge:
@@ -200,7 +198,7 @@ class SignalJudge:
     def __init__(self, bench: Bench) -> None:
         self.bench, self._meter = bench, RowMeter([get_metric(self.name)])
         self._known: dict[tuple[int, ...], list[tuple[tuple[int, ...], list[Array]]]] = {}
-        self._room = _KEPT_BYTES
+        self._room = bench.room  # every network is compared with the outputs in float
         self.total = len(bench.samples.names)
         (_, first), *_ = bench.run_together(bench.model, [0])
         self._places = [

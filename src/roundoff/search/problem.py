@@ -28,9 +28,8 @@ from roundoff.search.cost import CostModel, FreeOption, free_options, with_optio
 from roundoff.search.judges import SignalJudge
 from roundoff.search.store import TrialJournal, describe, recipe_key
 from roundoff.studies.layers.study import LayerSettings, analyze_layers
-from roundoff.studies.sensitivity.ranking import UserSensitivity, scores_of_nodes, worst_names
+from roundoff.studies.sensitivity.ranking import SensitivitySettings, UserSensitivity, scores_of_nodes, worst_names
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 
 SENSITIVITIES = ("sqnr_db", "cosine", "mse")
 """Metrics by which nodes are ranked; each knows which way it is better."""
@@ -165,14 +164,17 @@ class ProxyScore:
         model: The float network.
         samples: Calibration samples; some of them are run.
         threads: Threads to use; all cores by default.
+        max_memory: Bytes the process may take; most of the free memory by default.
 
     Attributes:
         runs: Samples run for one network, and for that in float.
     """
 
-    def __init__(self, model: Model, samples: Samples, *, threads: int | None = None) -> None:
+    def __init__(
+        self, model: Model, samples: Samples, *, threads: int | None = None, max_memory: int | None = None
+    ) -> None:
         self._chosen = spread(len(samples.names), _PROXY_SAMPLES)
-        self._model, self._samples, self._threads = model, samples, threads
+        self._model, self._samples, self._threads, self._max_memory = model, samples, threads, max_memory
         self._judge: SignalJudge | None = None
         self.runs = len(self._chosen)
 
@@ -185,7 +187,8 @@ class ProxyScore:
         if self._judge is None:
             some = Subset(self._samples, self._chosen)
             try:
-                self._judge = SignalJudge(Bench(self._model, some, threads=self._threads))
+                bench = Bench(self._model, some, threads=self._threads, max_memory=self._max_memory)
+                self._judge = SignalJudge(bench)
             except BadInput:
                 return None
         model = switch_on(quantized.float_model, quantized.quantizers)
@@ -303,7 +306,9 @@ class ModelProblem:
         self.base = base
         self._builder, self._costs, self._ranker, self._journal = builder, costs, ranker, journal
         self._max_cost = max_cost
-        self._proxy = ProxyScore(builder.prepared.model, ranker.samples, threads=ranker.threads)
+        self._proxy = ProxyScore(
+            builder.prepared.model, ranker.samples, threads=ranker.threads, max_memory=ranker.max_memory
+        )
         self.last_ranking: tuple[str, ...] = ()
         self.unpromising: dict[Message, None] = {}
         self.failed: dict[str, str] = {}

@@ -172,7 +172,7 @@ def _widened(fixed: Fixed, margins: RangeMargins, *, samples: int) -> Fixed:
     fixes = margins.fixes(wide=True)
     quantized = replace(fixed.quantized, quantizers=tuple(margins.case.quantizers(fixes)))
     count = sum(each.suspect.name in fixes for each in margins.fitted)
-    before, after = (margins.used_db(wide=each) for each in (False, True))
+    before, after = (margins.left_out(wide=each).sqnr_db for each in (False, True))
     title = message("diagnosis.repair_margin", count=count)
     what = Measure(message("diagnosis.measure_unseen"), "dB", before, after, samples=samples)
     steps = (*fixed.repair.steps, RepairStep(title, "free", 0, what, kept=True))

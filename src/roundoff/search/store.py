@@ -34,6 +34,7 @@ from roundoff.core.untrusted import parse_json
 from roundoff.errors import BadInput
 from roundoff.messages.catalogue import named
 from roundoff.messages.message import Message, english, joined, message, verbatim
+from roundoff.messages.numbers import first_of
 from roundoff.quantize.calibration.files import save_calibration
 from roundoff.quantize.plan_file import PLAN_NAME, PlanOrigin, write_quantized
 from roundoff.quantize.recipes import BuiltModel
@@ -228,7 +229,7 @@ def _parts(recipe: Recipe, base: Recipe) -> Iterator[Message]:
     added = [rule for rule in recipe.rules if rule not in base.rules and rule.kind == "node"]
     for precision in dict.fromkeys(inputs_text(rule.precision) for rule in added):
         names = [name for rule in added if inputs_text(rule.precision) == precision for name in rule.selector]
-        few = ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+        few = first_of(names, _MOST_NAMED)
         yield message("search.nodes_at", count=len(names), precision=precision, names=few)
 
 

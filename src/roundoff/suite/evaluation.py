@@ -21,6 +21,7 @@ from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import inputs
 from roundoff.messages.catalogue import bilingual
 from roundoff.messages.message import english
+from roundoff.messages.numbers import share_text
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import Subset
 from roundoff.search.evaluators import JudgeOptions, VendorJudge, make_judge, output_judge, with_evaluator
@@ -111,9 +112,12 @@ def _opened(unit: SuiteUnit) -> Evaluation:
     labels = open_labels(unit.options.get("labels"), samples.names, cut=True)
     evaluator = unit.options.get("evaluator")
     judging = JudgeOptions(
-        evaluator=None if evaluator is None else Path(evaluator), labels=labels, threads=call.threads
+        evaluator=None if evaluator is None else Path(evaluator),
+        labels=labels,
+        threads=call.threads,
+        max_memory=call.max_memory,
     )
-    bench = Bench(network.float_model, samples, threads=call.threads)
+    bench = Bench(network.float_model, samples, threads=call.threads, max_memory=call.max_memory)
     fixed = all(
         each.shape is not None and all(isinstance(size, int) for size in each.shape[1:])
         for each in inputs(network.float_model)
@@ -206,7 +210,7 @@ def metric_figures(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     mean = float(found["quantized"].mean())
     share = metric in ("accuracy", "same_top1")
     in_float = float(found["float"].mean())
-    told = [f"{100 * each:.2f} %" if share else f"{each:.4g}" for each in (mean, in_float)]
+    told = [share_text(each) if share else f"{each:.4g}" for each in (mean, in_float)]
     # Against float, but where float is what it is held against.
     key = "suite.metric_alone" if told[1] in ("100.00 %", "inf") else "suite.metric_and_float"
     word = bilingual(key, metric=metric, value=told[0], float=told[1])

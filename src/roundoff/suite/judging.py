@@ -12,9 +12,8 @@ from roundoff.studies.run_diff.gate import GateRules, decibels, gate_runs, judge
 from roundoff.studies.run_diff.study import FLOOR_DB, LEVEL, diff_runs
 from roundoff.suite.evaluation import evaluation_doubts, joined_scores, metric_figures
 from roundoff.suite.matrix import BOARD, EVALUATE, Suite, SuiteUnit
-from roundoff.suite.runner import UnitState
 from roundoff.suite.store import SuiteRun, UnitStore
-from roundoff.suite.unit import run_of
+from roundoff.suite.unit import UnitState, run_of
 
 if TYPE_CHECKING:
     from roundoff.studies.run_diff.result import GateMetric, RunDiff

@@ -23,8 +23,7 @@ from roundoff.core.untrusted import read_toml
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import english
 from roundoff.studies.run_diff.gate import decibels, metric_budget
-from roundoff.suite.content import ContentHashes, is_url
-from roundoff.suite.fetching import FetchedFiles, changed, default_cache
+from roundoff.suite.fetching import ContentHashes, FetchedFiles, changed, default_cache, is_url
 
 _SCHEMA = 1
 # Results may differ in their last bits between versions of these.
@@ -256,8 +255,8 @@ class _SuiteReader:
                 )
                 raise BadInput(what, fix=_table_fix(part, given))
         for name, asked in commands.items():
-            kind = asked.get("name", name) if isinstance(asked, dict) else name
-            kind = str(kind).replace("-", "_")
+            _known(f"{self._file}: commands.{name}", asked, asked)  # a table, of whatever it holds
+            kind = str(asked.get("name", name)).replace("-", "_")
             if kind not in COMMANDS or kind == BOARD:
                 known = [each.replace("_", "-") for each in COMMANDS if each != BOARD]
                 what = english("{file} has a command {name!r}.", file=self._file, name=kind)

@@ -13,8 +13,8 @@ from roundoff.messages.numbers import duration_text
 from roundoff.pages import Block, Chart, Facts, Headline, Page, Series, TableBlock
 from roundoff.suite.judging import GatedUnit
 from roundoff.suite.matrix import EVALUATE
-from roundoff.suite.runner import SuiteEstimate
 from roundoff.suite.store import STAMP, SuiteRun
+from roundoff.suite.unit import SuiteEstimate
 
 _MOST_ROWS, _MOST_TRENDS, _WORST = 40, 6, 5
 _SHOWN_PROBLEMS = 8

@@ -111,7 +111,7 @@ def _find_format(path: Path) -> str:
     best = max(scores.values())
     leaders = [name for name, score in scores.items() if score == best]
     if best == 0:
-        from roundoff.core.foreign_files import foreign_file
+        from roundoff.core.files import foreign_file
 
         if (foreign := foreign_file(path)) is not None:
             raise BadInput(english("{path} is {what}, no tensors.", path=path, what=foreign[0]), fix=foreign[1])

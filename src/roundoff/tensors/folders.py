@@ -201,8 +201,16 @@ def is_sample_folder(name: str) -> bool:
     return _SAMPLE_FOLDER.fullmatch(name) is not None
 
 
-_GOLDEN = frozenset({"golden", "reference", "ref", "float", "float32", "fp32", "expected"})
-_RUNS = ("runtime", "device", "npu", "board", "target", "actual", "simulator", "sim", "quantized", "int8")
+_COPIES = frozenset(
+    {"golden", "reference", "ref", "expected", "baseline", "truth", "gt", "original", "orig", "cpu", "host", "pc"}
+    | {"onnx", "onnxruntime", "ort", "torch", "pytorch", "tf", "tensorflow", "caffe"}
+)
+_GOLDEN = _COPIES | {"float", "float32", "fp32"}
+_RUNS = (
+    *("runtime", "device", "npu", "board", "target", "chip", "actual", "dut", "hw", "hardware", "dsp", "htp"),
+    *("tpu", "gpu", "rknn", "om", "trt", "engine", "simulator", "sim", "quantized", "quant", "qdq", "w8a8"),
+    *("int8", "int16"),
+)
 """What tools call the folders of runs that lie side by side: the right one, and the others, the chip's first."""
 _KINDS = frozenset({"npy", "npz", "bin", "raw", "txt"})
 """Folders that are called so say what their files are, and nothing of the tensors."""
@@ -239,9 +247,11 @@ def choose_run(
     return _marked_run(paths, asked, golden=golden) or ({path: path for path in paths}, ())
 
 
-_MARKS = frozenset({"golden", "reference", "ref", "expected"})
-"""What files of the right run have in their names beside those of another: ``x.golden.npy`` and ``x.npy``."""
-_MARK = re.compile(rf"^(?:(.+)[._-])?({'|'.join((*sorted(_MARKS), *_RUNS, 'my'))})$", re.IGNORECASE)
+_MARK = "|".join((*sorted(_COPIES), *_RUNS, "my"))
+_MARKED = re.compile(
+    rf"(?:(?P<name>.+)[._-])?(?P<mark>{_MARK})|(?P<first>{_MARK})[._-](?P<rest>.+)", re.IGNORECASE
+)
+"""How names of files tell the right run from another: ``x.golden.npy`` and ``x.npy``, ``cpu_x`` and ``npu_x``."""
 UNMARKED = "unmarked"
 """The run of files whose names say nothing of a run."""
 
@@ -253,11 +263,12 @@ def _marked_run(
     runs: dict[str, dict[str, str]] = {}
     for path in paths:
         folder, slash, name = path.rpartition("/")
-        found = _MARK.match(name)
-        mark, bare = (found[2].lower(), found[1]) if found and found[1] else (UNMARKED, name)
-        runs.setdefault(mark, {})[path] = f"{folder}{slash}{bare}"
-    right = [mark for mark in runs if mark in _MARKS]
-    judged = sorted((mark for mark in runs if mark not in _MARKS), key=_rank)
+        found = _MARKED.fullmatch(name)
+        bare = found and (found["name"] or found["rest"])
+        mark = (found["mark"] or found["first"]).lower() if found and bare else UNMARKED
+        runs.setdefault(mark, {})[path] = f"{folder}{slash}{bare or name}"
+    right = [mark for mark in runs if mark in _COPIES]
+    judged = sorted((mark for mark in runs if mark not in _COPIES), key=_rank)
     if not right or not judged:
         return None
     # Every golden copy has its partner, and most that is judged has a golden copy.
@@ -289,6 +300,33 @@ def _recognised(runs: Mapping[str, set[str]], *, golden: bool) -> tuple[str, ...
     if len(common) < _MOSTLY * max(map(len, runs.values())):
         return ()
     return (*right, *judged) if golden and right else (*judged, *right)
+
+
+def unknown_runs(paths: Sequence[str], sizes: Callable[[str], int]) -> tuple[str, ...]:
+    """Folders that hold the same tensors, everything there is, and whose names say neither runs nor samples.
+
+    Args:
+        paths: All that lies in a folder, without suffixes.
+        sizes: How large what lies at a path is.
+    """
+    parts = [path.split("/") for path in paths]
+    for depth in range(min(map(len, parts), default=1) - 1):
+        folders: dict[str, dict[str, str]] = {}
+        for path, each in zip(paths, parts, strict=True):
+            folders.setdefault(each[depth], {})["/".join([*each[:depth], *each[depth + 1 :]])] = path
+        if not 1 < len(folders) <= _MOST_RUNS or all(map(is_sample_folder, folders)):
+            continue
+        first, *others = folders.values()
+        common = set(first).intersection(*others)
+        # Layers have folders, too: they hold few tensors, and those called alike have sizes of their own.
+        if len(common) < max(_FEWEST_OF_RUN, _MOSTLY * max(map(len, folders.values()))):
+            continue
+        if all(len({sizes(folder[name]) for folder in folders.values()}) == 1 for name in common):
+            return tuple(folders)
+    return ()
+
+
+_MOST_RUNS, _FEWEST_OF_RUN = 8, 3
 
 
 def _words(folder: str) -> list[str]:

@@ -1,12 +1,13 @@
 """Opening folders, by their manifest, as sets of mapped samples or by what the paths say; and opening archives."""
 
 import functools
+import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
-from roundoff.core.array_files import Unreadable
+from roundoff.core.array_files import Unreadable, stat_file
 from roundoff.core.files import read_small
 from roundoff.core.names import FileNames, natural_key, shown
 from roundoff.errors import BadInput, nearest
@@ -22,11 +23,13 @@ from roundoff.tensors.folders import (
     is_tensor_file,
     locate,
     suffix_of,
+    unknown_runs,
     unreadable_unit,
     walk_files,
     without_suffix,
 )
 from roundoff.tensors.manifest import MAP_NAME, TensorEntry, TensorMap, read_manifest
+from roundoff.tensors.side_scales import decoded, find_scales
 from roundoff.tensors.stored import Content, Declared, StoredSource, TensorFile
 
 # Following a manifest: which of the places in a folder holds which tensor.
@@ -216,11 +219,44 @@ def open_folder(
         arranged = _arrange_dumps(folder, dumps, units=units, list_units=list_units, run=run)
     else:
         kept, runs = run.choose([unit.route for unit in units], folder)
+        if not runs and not run.every:
+            _refuse_unknown_runs(folder, {unit.route: unit for unit in units if not unit.archive})
         chosen = [
             unit if unit.archive else replace(unit, name=kept[unit.route]) for unit in units if unit.route in kept
         ]
         arranged = _by_name_list(replace(arrange(chosen), runs=runs), folder)
-    return as_source(arranged, label=shown(path), kind=kind)
+    return as_source(_with_scales(arranged, folder), label=shown(path), kind=kind)
+
+
+def _with_scales(arranged: Arranged, folder: Path) -> Arranged:
+    scales = find_scales(folder)
+    return replace(arranged, stored=[decoded(place, scales) for place in arranged.stored]) if scales else arranged
+
+
+def _refuse_unknown_runs(folder: Path, units: Mapping[str, TensorPlace]) -> None:
+    """Nothing says which of several runs is the golden copy: nothing must be paired with it."""
+
+    def size(route: str) -> int:
+        try:
+            return math.prod(units[route].probe(None).shape)
+        except (Unreadable, OSError):
+            return stat_file(units[route].path)
+
+    if found := unknown_runs(list(units), size):
+        what = english(
+            "{folder} holds the same tensors {count} times: {names}.",
+            folder=folder,
+            count=len(found),
+            names=", ".join(found),
+        )
+        raise BadInput(
+            what,
+            fix=english(
+                "say which run is meant: --run {first}; or call them {names}, if these are samples",
+                first=found[-1],
+                names=", ".join(f"sample_{name}" for name in found[:2]),
+            ),
+        )
 
 
 def open_archives(
@@ -246,7 +282,7 @@ def open_archives(
 
     if is_tensor_file(path):
         run.found((), path)
-        arranged = arrange_archives(list_members(path.parent, path.name))
+        arranged = _with_scales(arrange_archives(list_members(path.parent, path.name)), path.parent)
         return as_source(arranged, label=shown(path), kind="tensors")
     kind = english("{suffixes} files", suffixes=" and ".join(suffixes))
     return open_folder(path, list_units=list_units, arrange=arrange_archives, kind=kind, run=run)

@@ -497,7 +497,9 @@ def split_batch(source: TensorSource, tensors: Sequence[TensorInfo], samples: Se
         if info.name in slices and info.size // count in sizes and info.size not in sizes
     }
     told = sliced - whole
-    if len(told) <= len(whole - sliced) or len(sliced) < _MOSTLY_BATCHED * len(known):
+    # Where all have as many rows as there are samples, blocked channels or flat values change nothing of it.
+    everywhere = all(info.shape[0] == count for info in known) and len(whole) < len(known)
+    if not everywhere and (len(told) <= len(whole - sliced) or len(sliced) < _MOSTLY_BATCHED * len(known)):
         return source
     batched = sliced | {info.name for info in known if info.shape[0] == count and info.name not in whole}
     return BatchSource(source, samples, frozenset(batched))
@@ -521,12 +523,16 @@ class BatchSource:
         self.label, self.ordered, self.runs = source.label, source.ordered, runs_of(source)
         self.samples = tuple(samples)
         self.split = len(batched)
+        # Samples of one row each that were stacked have an axis more than samples have.
+        shapes = [info.shape for info in source.tensors if info.name in batched]
+        self._stacked = all(len(shape) > 1 and shape[:2] == (len(samples), 1) for shape in shapes)
         self.tensors = tuple(map(self._info, source.tensors))
 
     def _info(self, info: TensorInfo) -> TensorInfo:
         if info.name not in self._batched:
             return info
-        return replace(info, shape=(info.shape[0] // len(self.samples), *info.shape[1:]))
+        rows = () if self._stacked else (info.shape[0] // len(self.samples),)
+        return replace(info, shape=(*rows, *info.shape[1:]))
 
     def read(self, name: str, sample: str) -> Array:
         """The values of one tensor in one sample."""
@@ -535,4 +541,4 @@ class BatchSource:
             return values
         rows = values.shape[0] // len(self.samples)
         first = self.samples.index(sample) * rows
-        return values[first : first + rows]
+        return values[first] if self._stacked else values[first : first + rows]

@@ -6,13 +6,22 @@ from itertools import pairwise
 import pytest
 
 from roundoff.messages.catalogue import plain
-from roundoff.pages.cards import ChannelDrawing, CulpritCard, ErrorChart, ErrorPoint, HistogramDrawing, Rung
+from roundoff.pages.cards import (
+    ChannelDrawing,
+    CulpritCard,
+    Drawing,
+    ErrorChart,
+    ErrorPoint,
+    HistogramDrawing,
+    Rung,
+    ScatterDrawing,
+)
 from roundoff.pages.html.drawings import card_html
 
 TEXT = plain("text")
 
 
-def culprit(drawing: ChannelDrawing | HistogramDrawing | None = None, ladder: tuple[Rung, ...] = ()) -> str:
+def culprit(drawing: Drawing | None = None, ladder: tuple[Rung, ...] = ()) -> str:
     drawings = () if drawing is None else (drawing,)
     return card_html(CulpritCard(1, TEXT, (), TEXT, ("<b>",), drawings, ladder=ladder, ladder_caption=TEXT), "en")
 
@@ -62,6 +71,33 @@ def test_a_ladder_has_bars_from_zero_and_marks_what_is_expected() -> None:
     assert '<rect class="changed" x="25%" width="75%"' in html
     assert '<rect class="repaired" x="25%" width="75%"' in html
     assert html.count('<line class="mark" x1="75%"') == 4
+
+
+def test_what_is_exact_has_a_bar_beside_what_is_below_zero() -> None:
+    rungs = (
+        Rung(TEXT, -5.0, plain("−5.0"), plain(""), "quantized"),  # noqa: RUF001
+        Rung(TEXT, float("inf"), plain("exact"), plain("")),
+    )
+    html = culprit(ladder=rungs)
+    assert '<rect class="quantized" x="0%" width="9.09%"' in html
+    assert '<rect class="changed" x="9.09%" width="90.91%"' in html
+
+
+def test_dots_of_a_scatter_stand_at_their_values_beside_the_diagonal() -> None:
+    points = ((0.0, 0.0), (1.0, 0.5), (4.0, 2.0))
+    html = culprit(ScatterDrawing(TEXT, points, (0.5, 0.0), plain("device = 0.5")))
+    assert 'class="dots off" d="M0 1000h0M250 750h0M1000 0h0"' in html
+    # The fitted line crosses the whole picture; where the device is right is steeper and leaves it at half.
+    assert 'class="fit" d="M0 1000L1000 0"' in html
+    assert 'class="even" d="M0 1000L500 0"' in html
+
+
+def test_what_does_not_fit_is_marked_above_the_limit() -> None:
+    html = culprit(
+        ChannelDrawing(TEXT, ((0, 2.0**15), (1, 2.0)), 2.0**15, 2.0**7 - 1, TEXT, TEXT, TEXT, over=True)
+    )
+    assert tops(html, "few") == [0.0]
+    assert tops(html, "rest") == [875.0]
 
 
 def test_dots_and_lines_of_the_error_chart_stand_at_their_decibels() -> None:

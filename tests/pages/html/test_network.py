@@ -6,7 +6,7 @@ import pytest
 
 from roundoff.messages.catalogue import plain
 from roundoff.pages.blocks import NetworkBlock, NetworkBox, NetworkNode
-from roundoff.pages.html.network import network_html
+from roundoff.pages.html.render import network_html
 
 
 def block(count: int, *, value: float = 12.34, kind: str = "decibels", skip: int = 0) -> NetworkBlock:

@@ -1,5 +1,6 @@
 """What toolchains make of sums, means and joined tensors: other nodes that compute the same."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,14 @@ import onnxruntime as ort
 import pytest
 from onnx import helper
 
+import roundoff
 from roundoff.core.plan import Step
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.quantize.steps import StepContext, apply_transform
 from roundoff.quantize.targets import load_target
 from roundoff.samples.sample_set import ArraySamples
-from tests.models import loaded, value, weight, wrapped
+from tests.models import loaded, save, value, weight, wrapped
 
 SHAPE = (1, 4, 9, 16)
 
@@ -96,3 +98,25 @@ def test_a_convolution_of_joined_tensors_becomes_a_sum(tmp_path: Path) -> None:
     assert [list(node.output) for node in model.proto.graph.node] == [["up"], ["up_conv"], ["image_conv"], ["y"]]
     # The bias is where the toolkit was seen to put it: with the last part.
     assert [len(node.input) for node in model.proto.graph.node] == [1, 2, 3, 2]
+
+
+def test_settings_for_the_tool_speak_of_the_layers_that_it_rewrites_itself(tmp_path: Path) -> None:
+    """A gate reads what its mean reads too; the mean stays at 8 bits, and sizes have no precision."""
+    shape = (1, 4, 12, 12)
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["c"], name="conv", pads=[1] * 4),
+        helper.make_node("Relu", ["c"], ["r"], name="relu"),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"], name="pool"),
+        helper.make_node("Conv", ["p", "v"], ["g"], name="gate"),
+        helper.make_node("Mul", ["r", "g"], ["m"], name="mul"),
+        helper.make_node("Shape", ["m"], ["s"], name="shape"),
+        helper.make_node("Reshape", ["m", "s"], ["y"], name="reshape"),
+    ]
+    weights = [weight("w", 4, 4, 3, 3), weight("v", 4, 4, 1, 1)]
+    path = save(wrapped(nodes, [value("image", shape)], [value("y", shape)], weights), tmp_path / "net.onnx")
+    data = np.random.default_rng(0).standard_normal((4, *shape[1:])).astype(np.float32)
+    roundoff.quantize(path, data={"image": data}, target="rknn").save(tmp_path / "q")
+    roundoff.export_settings(tmp_path / "q", dialect="rknn").save(tmp_path / "s")
+    assert (tmp_path / "s" / "net.quantization.cfg").read_text() == "custom_quantize_layers: {}\n"
+    ranges = json.loads((tmp_path / "s" / "net_rknn_ranges.json").read_text())
+    assert {"image", "r", "c", "p", "g", "m"} <= ranges.keys()

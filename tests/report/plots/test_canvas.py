@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.errors import MissingExtra
-from roundoff.report.plots.canvas import PictureForm, draw, drawable, shortened
+from roundoff.report.plots.curves import PictureForm, draw, drawable, shortened
 
 
 def paint(figure: Any) -> None:

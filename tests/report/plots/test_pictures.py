@@ -13,7 +13,7 @@ from roundoff.report.plots import curves as worst_samples
 from roundoff.report.plots import distributions as channels
 from roundoff.report.plots import distributions as distribution
 from roundoff.report.plots import distributions as outliers
-from roundoff.report.plots.canvas import COLORS
+from roundoff.report.plots.curves import COLORS
 from roundoff.studies.distribution.result import ChannelSpread, TensorDistribution, ValueSummary
 from tests import inspections
 from tests.inspections import HOSTILE

@@ -7,8 +7,7 @@ from pydantic import TypeAdapter
 
 from roundoff.core.tensors import Array
 from roundoff.studies.check_io.result import IoCheck, Stage, StageCheck
-from roundoff.studies.check_io.sides import StageValues
-from roundoff.studies.check_io.study import IoCheckSettings, check_io
+from roundoff.studies.check_io.study import IoCheckSettings, StageValues, check_io
 from roundoff.vendors.pulsar2.config.document import fields_of
 from tests.studies.check_io.pictures import STD, fed, natural, normalized, planes
 

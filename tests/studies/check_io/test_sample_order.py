@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from roundoff.studies.check_io.sides import StageValues
-from roundoff.studies.check_io.study import check_io
+from roundoff.studies.check_io.study import StageValues, check_io
 
 
 @pytest.mark.parametrize("order", [[3, 1, 2, 0, 4], [0, 0, 1, 1, 2]])

@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from roundoff.core.tensors import Array
-from roundoff.studies.check_io.sides import StageValues
-from roundoff.studies.check_io.study import check_io, side_pictures
+from roundoff.studies.check_io.study import StageValues, check_io, side_pictures
 
 
 def read(png: str) -> Array:

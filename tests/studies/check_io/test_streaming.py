@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roundoff.core.tensors import Array
-from roundoff.studies.check_io import differences as streaming
+from roundoff.studies.check_io import explanation as streaming
 
 VALUES = st.floats(width=32, allow_nan=True, allow_infinity=True)
 PAIRS = arrays.array_shapes(min_dims=0, max_dims=4, max_side=7).flatmap(

@@ -147,7 +147,8 @@ def test_risk_and_advice() -> None:
     assert (one.risk, one.below["16"]) == ("some", 1)
     assert str(one.advice).startswith("1 of 100 channels has fewer than 16 levels: a scale")
     assert str(judge(np.zeros((3, 4), np.float32)).advice) == "all channels are zero"
-    assert str(judge(np.full((3, 4), np.nan, np.float32)).advice) == "no channel has a finite value"
+    nothing = judge(np.full((3, 4), np.nan, np.float32))
+    assert (nothing.risk, str(nothing.advice)) == ("no values", "no channel has a finite value")
     assert str(judge(np.zeros((3, 0), np.float32)).advice) == "no channel has a finite value"
     assert str(judge(np.ones((1, 4), np.float32)).advice) == "a single channel"
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.report.pages import run_files
-from roundoff.studies.distribution.channel_pages import CHANNELS_CSV_START, channels_page
+from roundoff.studies.distribution.page import CHANNELS_CSV_START, channels_page
 from roundoff.studies.distribution.result import ChannelReport
 from tests import inspections
 from tests.inspections import HOSTILE

@@ -125,3 +125,9 @@ def test_what_is_not_finite_is_left_out(copying: QuantizedModel) -> None:
     (row,) = table(copying, np.array([[np.nan, 1, 0, np.inf], [np.inf, 32, 0, 2]])).rows
     assert (row.largest, row.largest_channel, row.sparse, row.nonfinite) == (32, 1, 1, 3)
     assert row.at_least["4"] == 1
+
+
+def test_a_tensor_without_finite_values_is_no_tensor_without_outliers(copying: QuantizedModel) -> None:
+    with pytest.raises(BadInput, match="none of its values is finite") as refused:
+        table(copying, np.full((2, 4), np.nan))
+    assert "dump --stats-only" in refused.value.fix

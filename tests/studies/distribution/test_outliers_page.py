@@ -8,7 +8,7 @@ from roundoff.messages.catalogue import Language
 from roundoff.messages.message import message
 from roundoff.pages.blocks import View
 from roundoff.report.pages import run_files
-from roundoff.studies.distribution.channel_pages import OUTLIERS_CSV_START, outliers_page
+from roundoff.studies.distribution.page import OUTLIERS_CSV_START, outliers_page
 from roundoff.studies.distribution.result import OutlierReport
 from tests import inspections
 from tests.inspections import HOSTILE

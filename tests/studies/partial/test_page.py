@@ -24,7 +24,7 @@ def text_of(found: PartialQuantization) -> str:
 
 def test_the_whole_page() -> None:
     assert text_of(replace(sweep_of(), notes=(verbatim("something"),))) == (
-        "TOP 2 in float reach the goal of 99% of float, accuracy 78.0 %\n"
+        "TOP 2 in float reach the goal of 99 % of float, accuracy 78.0 %\n"
         "  quantized      accuracy 71.1 % (90.3 % of float); float 78.8 %; 50 samples\n"
         "  top 2          accuracy 78.0 % (99.0 % of float)\n"
         "  these are      a/conv, b/conv\n"
@@ -63,14 +63,14 @@ def test_other_verdicts() -> None:
     tried = replace(without_goal(found), to="s16", subjects=found.subjects[:3])
     assert "next           where it takes many, another calibration" in text_of(tried)
     text = text_of(replace(found, knee=0, goal=ScoreGoal("70%", 0.55), levels_off=None, drops=()))
-    assert text.startswith("NOTHING TO DO: fully quantized it reaches the goal of 70% of float")
+    assert text.startswith("NOTHING TO DO: fully quantized it reaches the goal of 70 % of float")
     assert "nothing is gained by any of them" in text
     assert "no step makes it worse" in text
     assert "these are" not in text
     baked = replace(found, knee=0, goal=ScoreGoal("70%", 0.55), exact_weights=True)
     text = " ".join(text_of(baked).split())
     assert text.startswith(
-        "INCONCLUSIVE: fully quantized it reaches the goal of 70% of float, accuracy 55.0 %, but"
+        "INCONCLUSIVE: fully quantized it reaches the goal of 70 % of float, accuracy 55.0 %, but"
     )
     assert "the weights of this float are quantized: give FLOAT" in text
     assert text_of(replace(baked, goal=ScoreGoal("0.7", 0.7))).startswith("NOTHING TO DO")

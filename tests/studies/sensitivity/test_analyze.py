@@ -14,9 +14,9 @@ from roundoff.errors import BadInput, ModelFailed
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.rows import ROW_NUMBERS
 from roundoff.studies.sensitivity.exact import ExactEngine, Measurement
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 from roundoff.studies.sensitivity.result import Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.quantized import with_scale_times
 from tests.run.samples import MemorySamples
 from tests.studies.sensitivity.support import network

@@ -9,9 +9,9 @@ from onnx import helper, numpy_helper
 from roundoff.core.quantizers import SubjectKind
 from roundoff.core.tensors import Array
 from roundoff.graph.quantized_model import QuantizedModel
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 from roundoff.studies.sensitivity.result import Sensitivity
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.graph.quantized_nets import S8, make_quantizer
 from tests.models import loaded, value, wrapped
 from tests.run.samples import MemorySamples

@@ -12,9 +12,9 @@ from onnx.numpy_helper import from_array, to_array
 
 from roundoff.core.quantizers import QuantParams, fake_quantize
 from roundoff.run.session import Session
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 from roundoff.studies.sensitivity.result import Mode, Sensitivity, SubjectScore
 from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from tests.models import loaded, value, wrapped
 from tests.quantized import quantized_simply
 from tests.run.samples import MemorySamples

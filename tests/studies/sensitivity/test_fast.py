@@ -9,14 +9,14 @@ import pytest
 
 from roundoff.errors import BadInput
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.studies.sensitivity.result import Sensitivity
-from roundoff.studies.sensitivity.study import analyze_sensitivity
-from roundoff.studies.sensitivity.subjects import (
+from roundoff.studies.sensitivity.ranking import (
     FAST_FIRST_SAMPLES,
     FAST_SAMPLES,
     FIRST_SAMPLES,
     SensitivitySettings,
 )
+from roundoff.studies.sensitivity.result import Sensitivity
+from roundoff.studies.sensitivity.study import analyze_sensitivity
 from tests.quantized import with_scale_times
 from tests.run.samples import MemorySamples
 from tests.studies.sensitivity.support import network

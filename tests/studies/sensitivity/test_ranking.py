@@ -1,6 +1,7 @@
 """Means, intervals and ranks."""
 
 import math
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -12,7 +13,7 @@ from roundoff.core.quantizers import SwitchedSubject
 from roundoff.measure.inference import two_sided_quantile
 from roundoff.measure.metrics import get_metric
 from roundoff.measure.rows import ROW_NUMBERS, row_table
-from roundoff.studies.sensitivity.ranking import leading, rank, sample_values, summarize
+from roundoff.studies.sensitivity.ranking import leading, load_sensitivity, rank, sample_values, summarize
 from roundoff.studies.sensitivity.result import Mode, SubjectScore
 
 SQNR, MSE = get_metric("sqnr_db"), get_metric("mse")
@@ -135,3 +136,14 @@ def test_the_leading_ones_and_those_that_may_be() -> None:
     assert {subject.name for subject in leading(scores, [SQNR], mode="alone", top=2)} == {"n0", "n1", "n2", "n3"}
     assert len(leading(scores, [SQNR], mode="alone", top=6)) == 6
     assert len(leading(scores[:1], [SQNR], mode="alone", top=6)) == 1
+
+
+def test_a_function_that_writes_into_what_it_compares_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.py"
+    path.write_text(
+        "HIGHER_IS_BETTER = True\ndef compare(reference, candidate):\n"
+        "    found = abs(reference - candidate).max()\n    reference[...] = candidate[...] = 0\n    return found\n"
+    )
+    user, ours, theirs = load_sensitivity(path), np.arange(4.0), np.ones(4)
+    assert user.mean([ours], [theirs]) == user.mean([ours], [theirs]) == 2.0
+    np.testing.assert_array_equal(ours, np.arange(4.0))

@@ -8,7 +8,7 @@ import pytest
 from roundoff.errors import BadInput
 from roundoff.graph.interface import find_outputs
 from roundoff.graph.quantized_model import QuantizedModel
-from roundoff.studies.sensitivity.subjects import find_subjects, group_subject
+from roundoff.studies.sensitivity.ranking import find_subjects, group_subject
 from tests.graph.quantized_nets import mixed_net, mixed_quantizers
 from tests.models import loaded, with_if
 

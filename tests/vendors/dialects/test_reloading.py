@@ -24,7 +24,7 @@ from roundoff.quantize.planning.rules import load_rules
 from roundoff.quantize.targets.files import load_target
 from roundoff.samples.sample_set import ArraySamples
 from roundoff.vendors.dialects import find_dialect
-from roundoff.vendors.dialects.aimet import read_encodings
+from roundoff.vendors.dialects.chips import read_encodings
 from roundoff.vendors.dialects.settings import Decisions, Made
 from roundoff.vendors.horizon.run_all import sensitivity_analysis
 from roundoff.vendors.pulsar2.build import BuildOptions, build

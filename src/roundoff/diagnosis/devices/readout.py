@@ -77,6 +77,7 @@ class Readout:
         ends: Inputs and outputs of the network, which a device may hold in a layout of their own.
         indices: Outputs of the network that hold indices, such as those of ArgMax: they are equal or not.
         copies: Tensors of the device that are others in another form, and which.
+        named: Tensors of the device whose names say what they are, though they cannot be used.
     """
 
     reference: TensorSource
@@ -90,6 +91,7 @@ class Readout:
     ends: Collection[str] = ()
     indices: Mapping[str, TensorPair] = field(default_factory=dict)
     copies: Mapping[str, str] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
 
     def _index_pairs(self, ends: Collection[str]) -> dict[str, TensorPair]:
         """Outputs of indices that are certain, and can be read in every sample."""
@@ -277,6 +279,7 @@ def read_out(  # noqa: PLR0913 - two sides, and what is known of them
         ends,
         indices,
         pairing.copies,
+        frozenset(pair.candidate for name, pair in by_name.items() if name not in kept and pair.how in _NAMED),
     )
 
 
@@ -366,6 +369,7 @@ _LOOKED_AT = 2048
 _FEWEST_VALUES = 8
 # How sure a partner is from which those behind it follow.
 _EXPLAINS = 0.9
+_NAMED = ("alias", "origin", "name", "normalized")
 # Names are taken at their word where as many tensors of the device have one of the model's; a few are coincidence.
 _MOSTLY_NAMED = 0.5
 # A pair is doubted when it leaves this much of what was predicted unexplained, and given up for a partner that
@@ -427,22 +431,20 @@ class _Prediction:
         self._readout, self._golden, self._feed = readout, golden, feed
         self._infos = {info.name: info for info in readout.reference.tensors}
         self._tensors = [name for name in tensors if name in self._infos]
-        named = ("alias", "origin", "name", "normalized")
         self._pairs = {
-            name: pair for name, pair in readout.pairs.items() if pair.how in named or pair.confidence >= _CERTAIN
+            name: pair for name, pair in readout.pairs.items() if pair.how in _NAMED or pair.confidence >= _CERTAIN
         }
-        called = sum(pair.how in named for pair in readout.pairs.values())
+        called = sum(pair.how in _NAMED for pair in readout.pairs.values()) + len(readout.named)
         mostly = called >= _MOSTLY_NAMED * len(readout.device.tensors)
-        firm = named if mostly else ("alias", "origin")
+        firm = _NAMED if mostly else ("alias", "origin")
+        beside = readout.copies.keys() | (readout.named if mostly else frozenset())
         self._firm = {name for name, pair in self._pairs.items() if pair.how in firm or name in feed}
         self._open = {name: pair for name, pair in readout.pairs.items() if name not in self._pairs}
         everything = readout.reference.tensors, readout.device.tensors
         self._layout = usual_layout(*everything, _matches(everything, self._pairs))
         self._looks: dict[tuple[str, tuple[int, ...]], Array | None] = {}
         self._device = {
-            info.name: info
-            for info in readout.device.tensors
-            if not info.problem and info.name not in readout.copies
+            info.name: info for info in readout.device.tensors if not info.problem and info.name not in beside
         }
 
     @property

@@ -49,7 +49,7 @@ from roundoff.graph.load import Model
 from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.verdicts import beside_tensors
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, short_name
-from roundoff.messages.numbers import decibels_text
+from roundoff.messages.numbers import decibels_text, first_of
 from roundoff.quantize.agreement import judge_outputs
 from roundoff.quantize.targets.files import load_target
 from roundoff.run.bench import spread
@@ -571,5 +571,5 @@ def _parts_text(found: Survey, suspects: Sequence[DeviceSuspect], unknown: int) 
     good, everything = len(found.local) - len(suspects) - unknown, len(found.local)
     if not suspects:
         return message("diagnosis.parts_follow", count=good, all=everything)
-    names = ", ".join(each.tensor for each in suspects[:3]) + (" ..." if len(suspects) > 3 else "")
+    names = first_of([each.tensor for each in suspects], 3)
     return message("diagnosis.parts_follow_except", count=good, all=everything, names=names)

@@ -85,7 +85,7 @@ def expected_by_scales(
         *_weights(folded, target, coded),
         *_addends(folded, target, coded),
     )
-    return QuantizedModel(folded, (*quantizers, *_biases(folded, quantizers)))
+    return QuantizedModel(folded, (*quantizers, *_biases(folded, target, quantizers)))
 
 
 def _rewritten(model: Model, steps: Sequence[str], context: StepContext, there: Collection[str]) -> Model:
@@ -283,14 +283,22 @@ def _weights(model: Model, target: Target, coded: Collection[str]) -> Iterator[Q
             yield Quantizer(f"tool:{node.name}:{name}", name, "weight", own, params, (reader,))
 
 
-def _biases(model: Model, quantizers: Sequence[Quantizer]) -> Iterator[Quantizer]:
+def _biases(model: Model, target: Target, quantizers: Sequence[Quantizer]) -> Iterator[Quantizer]:
     """Biases of layers: whole numbers of the product of both scales."""
     weights = Weights(model)
     read_by = {reader: each for each in quantizers for reader in each.consumers}
     behind = consumers(model.proto.graph.node)
     nodes = {node.name: node for node in model.proto.graph.node}
+    own = {each.tensor: each for each in quantizers if each.kind == "activation" and not each.after}
+    moving = (node for node in nodes.values() if node.op_type in target.pass_through)
+    moved = {name: node.input[0] for node in moving for name in node.output}
     for node in nodes.values():
         source, weight = (read_by.get(Consumer(node.name, place)) for place in (0, 1))
+        # What was only moved, and is written nowhere, has the codes of what it was moved from.
+        name = node.input[0] if node.input else ""
+        while source is None and name in moved:
+            name = moved[name]
+            source = own.get(name)
         if node.op_type not in _LAYERS or source is None or weight is None or weight.kind != "weight":
             continue
         reader = Consumer(node.name, 2)

@@ -1,11 +1,14 @@
 """The verdict on a device: what was found, what it rests on, and the words for it."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from roundoff.core.coverage import Coverage, CoverageGap, Grade, Judgement, LeftOut, OutputCoverage, Share
 from roundoff.core.names import shown
+from roundoff.core.tensors import Array
 from roundoff.diagnosis.devices.replay import DeviceReplay, NotFinite
 from roundoff.diagnosis.devices.suspects import (
     ONE_KERNEL,
@@ -14,18 +17,21 @@ from roundoff.diagnosis.devices.suspects import (
 )
 from roundoff.diagnosis.investigation import Investigation
 from roundoff.diagnosis.loss import ENDLESS, Loss
-from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding
+from roundoff.diagnosis.result import Diagnosis, DiagnosisKind, Finding, LayerErrors, ValuePairs
 from roundoff.diagnosis.subject import loss_measures
 from roundoff.graph.interface import topology
 from roundoff.measure.classes import IndexCounts
+from roundoff.measure.metrics import ratio_db
 from roundoff.measure.verdicts import index_doubts, usual_limits
 from roundoff.messages.message import Message, joined, message, short_name, verbatim
-from roundoff.messages.numbers import EXACT_DB, decibels_text
+from roundoff.messages.numbers import EXACT_DB, decibels_text, shape_text
 from roundoff.studies.compare.coverage import files_share, left_out, unplaced_files
 
 # A tensor whose error has this part of its energy is wrong; behind a culprit it is a victim.
 _WRONG = 0.01
 _MOST_VICTIMS = 12
+# Findings, places and samples of each that are drawn, values of a picture, where what has no decibels is drawn.
+_DRAWN, _POINTS, _LOWEST_DB = 4, 300, -99.0
 # A device this much worse than its arithmetic has something wrong that no part shows.
 _UNEXPLAINED_DB = 6.0
 COARSER_CODES_DB = 3.0
@@ -72,7 +78,7 @@ class DeviceEvidence:
 def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
     """The diagnosis."""
     replay = evidence.replay
-    findings = _numbered(evidence)
+    findings = _with_pairs(_numbered(evidence), evidence)
     kind = _kind(evidence, findings)
     loss = evidence.loss
     measures = () if loss is None else loss_measures(loss, evidence.expected or loss)
@@ -91,6 +97,7 @@ def conclude(evidence: DeviceEvidence, notebook: Investigation) -> Diagnosis:
         samples=len(replay.indices),
         outputs=evidence.outputs,
         judgement=_judgement(evidence, kind),
+        layers=_layer_errors(evidence),
     )
 
 
@@ -284,3 +291,91 @@ def _victims(evidence: DeviceEvidence, findings: tuple[Finding, ...]) -> tuple[s
     wrong = {name: lost.get(name, total[name]) for name in replay.tensors if name in behind - blamed}
     victims = [name for name, error in wrong.items() if error > _WRONG]
     return tuple(sorted(victims, key=lambda name: -wrong[name])[:_MOST_VICTIMS])
+
+
+# What the page draws: the error along the network, and what the device wrote beside what it should have.
+
+
+def _layer_errors(evidence: DeviceEvidence) -> LayerErrors | None:
+    """What every tensor loses by itself and against the float model, in execution order."""
+    replay, local, total = evidence.replay, evidence.survey.local, evidence.survey.total
+    shapes = {info.name: info.shape for info in replay.readout.reference.tensors}
+    nodes = {name: node.name for node in topology(replay.model).nodes for name in node.outputs}
+    tensors = tuple(name for name in nodes if name in local)
+    if not tensors:
+        return None
+    blank = (None,) * len(tensors)
+    units = tuple(nodes[name] for name in tensors)
+    return LayerErrors(
+        tuple(replay.readout.samples[at][0] for at in replay.indices),
+        nodes=units,
+        units=units,
+        tensors=tensors,
+        shapes=tuple(shape_text(shapes.get(name) or ()) for name in tensors),
+        dtypes=("",) * len(tensors),
+        outputs=tuple(name in evidence.outputs.judged for name in tensors),
+        local_db=tuple(_drawn_db(local[name].sqnr_db) for name in tensors),
+        accumulated_db=tuple(_drawn_db(ratio_db(1.0, total[name])) for name in tensors),
+        cosine=blank,
+        rms_steps=blank,
+        clipped=blank,
+        worst_channel=blank,
+        worst_channel_db=blank,
+    )
+
+
+def _drawn_db(value: float) -> float:
+    """Decibels of a picture: what has none at all is drawn at the lower edge."""
+    return round(value, 2) + 0.0 if value > _LOWEST_DB else _LOWEST_DB
+
+
+def _with_pairs(findings: Sequence[Finding], evidence: DeviceEvidence) -> tuple[Finding, ...]:
+    """Findings, the first proven ones with values of the device beside those that its own inputs give."""
+    replay = evidence.replay
+    known = {each.tensor: each.pairs for each in evidence.suspects}
+    drawn = [each for each in findings if each.proven][:_DRAWN]
+
+    def pairs(finding: Finding) -> Iterator[ValuePairs]:
+        for at, name in enumerate(finding.tensors[: min(finding.places, _DRAWN)]):
+            seen = known.get(name, ())
+            if not seen and name in replay.tensors:
+                seen = tuple(replay.pair(name, sample) for sample in replay.indices[:_DRAWN])
+            exact, found = (
+                np.concatenate([np.ravel(side).astype(np.float64) for side in sides] or [np.zeros(0)])
+                for sides in ([each.exact for each in seen], [each.found for each in seen])
+            )
+            sound = np.isfinite(exact) & np.isfinite(found)
+            if np.count_nonzero(sound) > 1:
+                node = finding.nodes[at] if at < len(finding.nodes) else ""
+                yield value_pairs(node, name, exact[sound], found[sound])
+
+    return tuple(replace(each, pairs=tuple(pairs(each))) if each in drawn else each for each in findings)
+
+
+def value_pairs(node: str, tensor: str, exact: Array, found: Array) -> ValuePairs:
+    """Some of the values of a device beside those that they should be, and the line through all of them.
+
+    Args:
+        node: The node to blame.
+        tensor: The tensor.
+        exact: What it should hold; finite.
+        found: What the device wrote; finite, and as many.
+    """
+    spread, both = float(np.var(exact)), float(np.mean((exact - exact.mean()) * (found - found.mean())))
+    gain = both / spread if spread > 0 else 0.0
+    whole = math.sqrt(spread * float(np.var(found)))
+    order = np.argsort(exact, kind="stable")
+    some = order[np.unique(np.linspace(0, order.size - 1, min(order.size, _POINTS)).round().astype(np.intp))]
+
+    def short(value: float) -> float:
+        return float(f"{value:.4g}")
+
+    return ValuePairs(
+        node,
+        tensor,
+        tuple(short(each) for each in exact[some]),
+        tuple(short(each) for each in found[some]),
+        short(gain),
+        short(float(found.mean()) - gain * float(exact.mean())),
+        short(both / whole if whole > 0 else 0.0),
+    )

@@ -30,6 +30,7 @@ from roundoff.graph.draft import Assembly
 from roundoff.graph.load import DRAWN_KEY, Model, checked_model, drawn_text
 from roundoff.graph.nodes import make_model
 from roundoff.messages.message import as_message, english, joined
+from roundoff.messages.numbers import first_of
 
 DATA_TYPES = frozenset({
     "AnnotatedData", "Data", "DummyData", "HDF5Data", "ImageData", "Input", "MemoryData", "WindowData",
@@ -220,8 +221,8 @@ class Imported:
 
 
 def import_caffe(
-    prototxt: Path,
-    caffemodel: Path | None,
+    prototxt: Path | str,
+    caffemodel: Path | str | None,
     *,
     shapes: Mapping[str, Sequence[int]] | None = None,
     fill: bool = False,
@@ -238,7 +239,8 @@ def import_caffe(
     Raises:
         BadInput: A file is missing or damaged, the two do not belong together, or a layer cannot be converted.
     """
-    return import_net(read_net(prototxt, caffemodel, shapes=shapes, fill=fill))
+    numbers = None if caffemodel is None else Path(caffemodel)
+    return import_net(read_net(Path(prototxt), numbers, shapes=shapes, fill=fill))
 
 
 def import_net(net: Net) -> Imported:
@@ -556,7 +558,7 @@ class _Importer:
                 )
             )
         if self._net.unused:
-            few = ", ".join(self._net.unused[:3]) + (" ..." if len(self._net.unused) > 3 else "")
+            few = first_of(self._net.unused, 3)
             self._notes.append(
                 english(
                     "the .caffemodel has numbers for {count} layers more: {few}",

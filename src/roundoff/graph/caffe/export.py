@@ -17,6 +17,7 @@ from roundoff.graph.caffe.convert import brings_data, import_net, input_shapes, 
 from roundoff.graph.caffe.net import CaffeLayer, Net, blob_message
 from roundoff.graph.caffe.wire import encode, text_table
 from roundoff.graph.load import Model
+from roundoff.graph.nodes import input_at
 from roundoff.graph.quantized_model import QuantizedModel, fake_quantized
 from roundoff.graph.weights import Weights, codes_of
 from roundoff.messages.message import english
@@ -297,7 +298,7 @@ def layer_numbers(layer: CaffeLayer, product: Product | None, weights: Weights, 
     """
     if product is None or layer.type not in _PARAMETERS:
         return LayerNumbers(layer.blobs)
-    matrix, bias = product.node.input[1], product.node.input[2] if len(product.node.input) > 2 else ""
+    matrix, bias = product.node.input[1], input_at(product.node, 2)
     values, added = weights[matrix], weights[bias] if bias else _added(layer, product, weights)
     entrance, quantizer = product.entrance, product.weight
     factors = None

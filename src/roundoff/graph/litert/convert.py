@@ -13,7 +13,6 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.assembly import GraphAssembly
 from roundoff.graph.litert.schema import (
     UNREADABLE,
     LiteModel,
@@ -24,6 +23,7 @@ from roundoff.graph.litert.schema import (
     read_lite,
 )
 from roundoff.graph.load import Model, checked_model
+from roundoff.graph.nodes import GraphAssembly
 from roundoff.messages.message import english
 
 _PICTURE = 4

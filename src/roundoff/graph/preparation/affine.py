@@ -8,7 +8,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import CannotFold, Draft, change_constants, named
-from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, set_attribute
+from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, input_at, set_attribute
 from roundoff.messages.message import english, message
 
 # Linear layers with constant weights, whose results can be scaled and shifted per channel at no cost.
@@ -47,7 +47,7 @@ class LinearLayer:
         Raises:
             CannotFold: It is computed, or not the same for all samples.
         """
-        name = self.node.input[_BIAS] if len(self.node.input) > _BIAS else ""
+        name = input_at(self.node, _BIAS)
         if not name:
             return np.zeros(self.channels)
         if name not in draft.constants:

@@ -13,7 +13,15 @@ from roundoff.errors import BadInput
 from roundoff.graph.draft import Draft, named
 from roundoff.graph.interface import RANDOM_OPS, inputs
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import DEFAULT_OPSET, STANDARD_DOMAINS, attribute, opset_of, set_attribute, subgraphs
+from roundoff.graph.nodes import (
+    DEFAULT_OPSET,
+    STANDARD_DOMAINS,
+    attribute,
+    input_at,
+    opset_of,
+    set_attribute,
+    subgraphs,
+)
 from roundoff.graph.preparation.affine import fold_affine, fold_forward
 from roundoff.graph.shapes import Value, values
 from roundoff.messages.message import Message, english, message
@@ -161,7 +169,7 @@ def _training(draft: Draft, node: Any) -> str:
         and (draft.readers(node.output[1]) or node.output[1] in draft.outputs)
     ):
         return english("its mask is used")
-    mode = node.input[_TRAINING_MODE] if len(node.input) > _TRAINING_MODE else ""
+    mode = input_at(node, _TRAINING_MODE)
     if not mode:
         return ""
     if mode not in draft.constants:

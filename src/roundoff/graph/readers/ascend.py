@@ -14,7 +14,7 @@ import numpy as np
 from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
-from roundoff.graph.nodes import OnnxType, attribute, by_dtype
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype, input_at
 from roundoff.graph.readers.code_flow import data_inputs
 from roundoff.graph.readers.points import Coding, DialectDraft, Rewriting
 from roundoff.messages.message import english, message
@@ -205,7 +205,7 @@ def _to_values(node: Any, source: str, step: Array) -> ToValues:
 
 def _ascend_dequant(draft: DialectDraft, node: Any) -> ToValues:
     """The second input packs float32 scale, shift and weight offset into 64 bits, or is the scale itself."""
-    name = node.input[1] if len(node.input) > 1 else ""
+    name = input_at(node, 1)
     if name not in draft.constants:
         what = english("Node {name!r} (AscendDequant) has no constant parameter.", name=node.name)
         raise BadInput(what, fix=english("quantize the model again; it is not as AMCT writes it"))

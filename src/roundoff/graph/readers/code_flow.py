@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from roundoff.core.quantizers import QuantSpec
-from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, by_number, reads
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, by_number, input_at, reads
 from roundoff.graph.readers.points import (
     DEQUANTIZE,
     MICROSOFT,
@@ -102,7 +102,7 @@ def moved_constants(draft: DialectDraft, node: Any, point: Point) -> dict[int, f
     if node.op_type == "Pad":
         if str(attribute(node, "mode", "constant")) != "constant":
             return {}
-        name = node.input[2] if len(node.input) > 2 else ""
+        name = input_at(node, 2)
         # Without a value codes are padded with the code 0, whatever that means.
         code = int(draft.constants.value(name).ravel()[0]) if name else 0
         return {2: (code - zero_point) * scale}

@@ -12,7 +12,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.draft import Assembly
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import attribute, by_dtype, reads, rename_captured
+from roundoff.graph.nodes import attribute, by_dtype, input_at, reads, rename_captured
 from roundoff.graph.readers.extraction import Extraction, Stage
 from roundoff.graph.readers.points import DEQUANTIZE, DialectDraft, Point, is_operator
 from roundoff.graph.save import drop_unused
@@ -356,7 +356,7 @@ def _is_positive(draft: DialectDraft, node: Any, positive: set[str]) -> bool:
     if node.op_type in _NEVER_NEGATIVE:
         return True
     if node.op_type == "Clip":
-        low = node.input[1] if len(node.input) > 1 else ""
+        low = input_at(node, 1)
         bound = draft.constants.value(low) if low in draft.constants else attribute(node, "min", -1.0)
         return bool(np.all(np.asarray(bound) >= 0))
     if node.op_type not in _KEEPS_SIGN:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, input_at
 from roundoff.graph.readers.points import (
     MICROSOFT,
     QUANTIZE,
@@ -104,41 +104,37 @@ def _problem(draft: DialectDraft, node: Any, form: _Form) -> str:
         old = int(attribute(node, "opset", draft.opset)) < _SOFTMAX_CHANGED
         if old != (draft.opset < _SOFTMAX_CHANGED) and int(attribute(node, "axis", -1)) != -1:
             return english("it follows another opset than the model")
-    scales = [at + 1 for at in form.coded] + ([form.output] if _input(node, form.output) else [])
-    if any(_input(node, at) not in draft.constants for at in scales):
+    scales = [at + 1 for at in form.coded] + ([form.output] if input_at(node, form.output) else [])
+    if any(input_at(node, at) not in draft.constants for at in scales):
         return english("its scale is computed while the model runs")
-    sizes = [draft.constants.size(_input(node, at)) for at in scales]
+    sizes = [draft.constants.size(input_at(node, at)) for at in scales]
     if form.bias is not None and 1 not in sizes[:2]:
         return english("its operands have {first} and {second} scales", first=sizes[0], second=sizes[1])
     return ""
 
 
-def _input(node: Any, at: int) -> str:
-    return str(node.input[at]) if at < len(node.input) else ""
-
-
 def _rewrite(rewriting: Rewriting, node: Any, form: _Form) -> None:
     draft = rewriting.draft
     codings = [_coding(node, form, at) for at in form.coded]
-    inputs = [rewriting.current(_input(node, at)) for at in form.plain]
+    inputs = [rewriting.current(input_at(node, at)) for at in form.plain]
     inputs += [
-        rewriting.dequantize(_input(node, at), coding) for at, coding in zip(form.coded, codings, strict=True)
+        rewriting.dequantize(input_at(node, at), coding) for at, coding in zip(form.coded, codings, strict=True)
     ]
-    if form.bias is not None and _input(node, form.bias):
+    if form.bias is not None and input_at(node, form.bias):
         inputs.append(_bias(rewriting, node, form, codings))
     name = plain_name(node.name)
     if form.op_type == "ReduceMean" and draft.opset >= _REDUCE_TAKES_AXES and attribute(node, "axes"):
         axes = np.array(attribute(node, "axes"), np.int64)
         inputs.append(draft.add_constant(axes, f"{name}_axes"))
     without = (*_OWN_ATTRIBUTES, "axes") if len(inputs) > 1 else _OWN_ATTRIBUTES
-    if not _input(node, form.output):
+    if not input_at(node, form.output):
         rewriting.add(form.op_type, inputs, node.output[0], name=name, like=node, without=without)
         return
     values, codes = rewriting.name_values(node.output[0])
     rewriting.add(form.op_type, inputs, values, name=name, like=node, without=without)
-    zero_point = _input(node, form.output + 1)
+    zero_point = input_at(node, form.output + 1)
     element = None if zero_point else _element(draft, [coding.zero_point for coding in codings])
-    rewriting.quantize(values, Coding(_input(node, form.output), zero_point, element=element), codes)
+    rewriting.quantize(values, Coding(input_at(node, form.output), zero_point, element=element), codes)
 
 
 def _coding(node: Any, form: _Form, at: int) -> Coding:
@@ -150,7 +146,7 @@ def _coding(node: Any, form: _Form, at: int) -> Coding:
         axis = 0 if attribute(node, "transB", 0) else 1
     elif node.op_type == "QLinearMatMul":
         axis = -1 if second else -2
-    return Coding(_input(node, at + 1), _input(node, at + 2), axis=axis)
+    return Coding(input_at(node, at + 1), input_at(node, at + 2), axis=axis)
 
 
 def _element(draft: DialectDraft, zero_points: Sequence[str]) -> OnnxType | None:
@@ -162,7 +158,7 @@ def _element(draft: DialectDraft, zero_points: Sequence[str]) -> OnnxType | None
 def _bias(rewriting: Rewriting, node: Any, form: _Form, codings: Sequence[Coding]) -> str:
     """The values of an integer bias, whose scale is the product of the others."""
     draft = rewriting.draft
-    name = _input(node, form.bias or 0)
+    name = input_at(node, form.bias or 0)
     scales = [draft.constants.value(coding.scale).astype(np.float32) for coding in codings]
     product = np.asarray(scales[0] * scales[1] * np.float32(attribute(node, "alpha", 1.0)))
     scale = draft.add_constant(product.astype(np.float32), f"{plain_name(name)}_scale")
@@ -237,7 +233,7 @@ def _product(draft: DialectDraft, node: Any) -> _Product | None:
     scale = _other_factor(draft, factor, own) or ("" if dynamic else _quotient(draft, factor, own))
     if not scale or scale not in draft.constants:
         return None
-    zero_point = node.input[3] if len(node.input) > 3 else ""
+    zero_point = input_at(node, 3)
     weight = (node.input[1], scale, zero_point)
     return _Product(node, scaling, source.input[0], "" if dynamic else own, weight)
 
@@ -265,7 +261,7 @@ def _rewrite_dynamic(rewriting: Rewriting, product: _Product) -> None:
 
     inputs = [rewriting.current(product.activation)]
     if product.scale:
-        zero = node.input[2] if len(node.input) > 2 else ""
+        zero = input_at(node, 2)
         inputs = [rewriting.dequantize(node.input[0], Coding(product.scale, zero))]
     else:
         _say_dynamic(draft, node, product.activation)

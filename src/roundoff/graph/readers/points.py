@@ -11,7 +11,7 @@ from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.draft import Draft
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number
+from roundoff.graph.nodes import OnnxType, attribute, by_dtype, by_number, input_at
 from roundoff.graph.quantized_model import Oddity, OddityKind
 from roundoff.graph.weights import DerivedConstants
 from roundoff.messages.message import Message, english, message
@@ -134,7 +134,7 @@ def code_type(draft: DialectDraft, node: Any, known: OnnxType | None) -> OnnxTyp
     """The type of the codes that a QuantizeLinear writes or a DequantizeLinear reads."""
     if known is not None:
         return known
-    zero_point = node.input[2] if len(node.input) > 2 else ""
+    zero_point = input_at(node, 2)
     element = draft.constants.element(zero_point) if zero_point and zero_point in draft.constants else None
     if element is None and node.op_type == QUANTIZE:
         element = by_number(attribute(node, "output_dtype", 0))

@@ -16,7 +16,7 @@ from roundoff.core.quantizers import Rounding
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.graph.load import Model, name_nodes
-from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, attribute, by_dtype, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, OnnxType, all_nodes, attribute, by_dtype, input_at, subgraphs
 from roundoff.graph.quantized_model import Oddity, OddityKind, QuantizedModel
 from roundoff.graph.readers.ascend import rewrite_ascend
 from roundoff.graph.readers.extraction import Extraction
@@ -39,6 +39,8 @@ _NBITS = "MatMulNBits"
 _CODES, _SCALES, _ZEROS, _ORDER, _BIAS = 1, 2, 3, 4, 5
 _PACKED = {4: 2, 8: 1}
 """Codes in a byte, by their bits."""
+_WRITTEN = "_blocks_codes_packed"
+"""Behind the name of a weight that roundoff wrote: it is called as in the model that it was written from."""
 
 
 def rewrite_block_weights(draft: DialectDraft) -> None:
@@ -54,17 +56,13 @@ def rewrite_block_weights(draft: DialectDraft) -> None:
     rewriting.finish()
 
 
-def _given(node: Any, at: int) -> str:
-    return str(node.input[at]) if at < len(node.input) else ""
-
-
 def _is_plain(draft: DialectDraft, node: Any) -> bool:
     """Whether the weights of a product are constant codes of 4 or 8 bits in the order of its inputs."""
-    held = [_given(node, at) for at in (_CODES, _SCALES, _ZEROS) if _given(node, at)]
-    zeros = _given(node, _ZEROS)
+    held = [input_at(node, at) for at in (_CODES, _SCALES, _ZEROS) if input_at(node, at)]
+    zeros = input_at(node, _ZEROS)
     whole = not zeros or (zeros in draft.constants and draft.constants.value(zeros).dtype == np.uint8)
     known = all(name in draft.constants for name in held)
-    return known and whole and not _given(node, _ORDER) and int(attribute(node, "bits", 4)) in _PACKED
+    return known and whole and not input_at(node, _ORDER) and int(attribute(node, "bits", 4)) in _PACKED
 
 
 def _unpacked(packed: Array, bits: int) -> Array:
@@ -81,17 +79,21 @@ def _product(rewriting: Rewriting, node: Any) -> None:
     count = math.ceil(inner / size)
     codes = _unpacked(draft.constants.value(node.input[_CODES]), bits).reshape(outer * count, -1)[:, :size]
     scales = draft.constants.value(node.input[_SCALES]).reshape(-1)
-    zeros = np.full(outer * count, 1 << (bits - 1), np.uint8)
-    if _given(node, _ZEROS):
+    # Codes around the middle one are signed codes around zero.
+    signed = not input_at(node, _ZEROS)
+    if signed:
+        codes = (codes.astype(np.int16) - (1 << (bits - 1))).astype(np.int8)
+        zeros = np.zeros(outer * count, np.int8)
+    else:
         packed = draft.constants.value(node.input[_ZEROS]).reshape(outer, -1)
         zeros = np.ascontiguousarray(_unpacked(packed, bits)[:, :count]).reshape(-1)
-    name = plain_name(node.input[_CODES])
+    name = plain_name(node.input[_CODES]).removesuffix(_WRITTEN)
     shape = (outer, count * size)
     codes = _filled(codes.reshape(shape), zeros, inner, size)
-    rows = _rows(rewriting, name, codes, scales, zeros, form=(bits, False, False))
+    rows = _rows(rewriting, name, codes, scales, zeros, form=(bits, signed, False))
     weight = _used(rewriting, _reshaped(rewriting, rows, shape, name), shape, inner, name)
     turned = _transposed(rewriting, weight, (1, 0), name)
-    bias = _given(node, _BIAS)
+    bias = input_at(node, _BIAS)
     result = draft.free_tensor(f"{node.output[0]}_product") if bias else node.output[0]
     own = [item.name for item in node.attribute]
     inputs = [rewriting.current(node.input[0]), turned]
@@ -118,7 +120,7 @@ def _constant(rewriting: Rewriting, node: Any) -> None:
     last = np.moveaxis(codes, axis, -1)
     scales = np.moveaxis(draft.constants.value(node.input[1]), axis, -1).reshape(-1)
     zeros = np.zeros(scales.size, codes.dtype)
-    if _given(node, 2):
+    if input_at(node, 2):
         zeros = np.moveaxis(draft.constants.value(node.input[2]), axis, -1).reshape(-1).astype(codes.dtype)
     name = plain_name(node.input[0])
     bits = codes.dtype.itemsize * 8 if element is None else element.bits
@@ -221,17 +223,10 @@ def inlined(model: Model) -> Model:
 def inside_subgraphs(model: Model) -> Iterator[Oddity]:
     """Say which nodes have quantizers in their subgraphs."""
     for node in model.proto.graph.node:
-        count = sum(_quantizes(inner) for graph in subgraphs(node) for inner in _nodes(graph))
+        count = sum(_quantizes(inner) for graph in subgraphs(node) for inner in all_nodes(graph))
         if count:
             text = message("graph.inside_subgraph", count=count, node=node.name, op=node.op_type)
             yield Oddity("not_represented", node.name, text)
-
-
-def _nodes(graph: Any) -> Iterator[Any]:
-    for node in graph.node:
-        yield node
-        for inner in subgraphs(node):
-            yield from _nodes(inner)
 
 
 def _quantizes(node: Any) -> bool:

@@ -388,7 +388,14 @@ class _Move:
         """The tensors that the counterparts of its consumers read, each with those."""
         places: dict[str, list[Consumer]] = defaultdict(list)
         for consumer in quantizer.consumers:
-            node = self._nodes.get(self._matched.get(consumer.node, ""))
+            # What a toolchain writes otherwise, such as a mean as convolutions, still reads the same tensor.
+            same = self._nodes.get(consumer.node)
+            reads = (
+                same is not None
+                and same.op_type != self._twin_nodes[consumer.node].op_type
+                and list(same.input[consumer.input :])[:1] == [quantizer.tensor]
+            )
+            node = self._nodes.get(self._matched.get(consumer.node, consumer.node if reads else ""))
             if node is None or consumer.input >= len(node.input) or not node.input[consumer.input]:
                 continue
             there = Consumer(node.name, consumer.input)

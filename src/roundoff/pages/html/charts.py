@@ -24,6 +24,8 @@ _T = TypeVar("_T")
 
 SIZE = 1000
 """Units of the box that shapes are drawn in, each way."""
+LONGEST_COMMAND = 100
+"""A command with more characters goes on in another line that a shell joins again."""
 _COLOURS = 6
 """Series of the style sheet; lines beyond them have a colour of their own, areas take the first again."""
 _FIRST_HUE, _NEXT_HUE, _SATURATIONS, _LIGHTNESSES = 96, 55, (40, 90), (36, 50, 62)
@@ -288,7 +290,7 @@ class _Drawing:
         if len(self.chart.series) > 1:
             yield self._legend()
         yield '<div class="frame">'
-        yield f'<svg class="plot" role="img" aria-labelledby="caption-{escape(self.chart.id)}">'
+        yield f'<svg class="plot" role="group" aria-labelledby="caption-{escape(self.chart.id)}">'
         yield from self._grid()
         yield f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
         for index, series in enumerate(self.chart.series):
@@ -468,7 +470,7 @@ class _Drawing:
         most = max(map(len, rows), default=1) or 1
         yield '<div class="frame heat">'
         tall = " tall" if len(rows) > _TALL_ROWS else ""
-        yield f'<svg class="plot{tall}" role="img" aria-labelledby="caption-{escape(self.chart.id)}">'
+        yield f'<svg class="plot{tall}" role="group" aria-labelledby="caption-{escape(self.chart.id)}">'
         yield f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
         size = -(-most // _MOST_PLACES)
         for index, row in enumerate(rows):

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
-from itertools import groupby
+from itertools import count as count_from
+from itertools import groupby, takewhile
 from urllib.parse import quote
 
 from roundoff.messages.catalogue import Language, Phrase, bilingual, plain
@@ -23,10 +24,12 @@ from roundoff.pages.cards import (
     HeroCard,
     HistogramDrawing,
     Rung,
+    ScatterDrawing,
     StripCard,
     db_class,
 )
-from roundoff.pages.html.charts import SIZE, percent, spans, texts, unit
+from roundoff.pages.html.charts import LONGEST_COMMAND, SIZE, percent, spans, texts, unit
+from roundoff.pages.terminal import command_lines
 
 _SYMBOLS = {"good": "✓", "bad": "▲", "open": "◐", "plain": ""}
 _BOX = f'<svg viewBox="0 0 {SIZE} {SIZE}" preserveAspectRatio="none" width="100%" height="100%">'
@@ -35,6 +38,12 @@ _LOW_DB, _HIGH_DB = -5.0, 50.0
 # So many units have their names below; of more, those of culprits, or of the worst, and a few along the axis.
 _NAMED, _WORST, _ALONG = 44, 4, 5
 _LISTED = 6
+# Labels of powers of two that are nearer to that of the limit would touch it.
+_POWERS_APART = 4
+# How long the bar of what is exact is, in decibels, where nothing else says how long.
+_EXACT_BAR = 50.0
+# Room that the label of the end of a range takes of the width of a histogram.
+_LABEL = 0.3
 # Cells of the strip; with more units a cell is the worst of some.
 _CELLS = 400
 # Targets that can be pointed at.
@@ -161,10 +170,11 @@ def _culprit(card: CulpritCard) -> Iterator[str]:
             yield f'<p class="small">{spans(bilingual("card.settings"))}</p>'
             names = escape(json.dumps(card.places), quote=True)
             about = f'data-chip="{escape(card.chip)}" data-nodes="{names}"'
-            yield f'<pre class="commands settings-of" {about}>{_lines(card.settings)}</pre>'
+            yield f'<pre class="commands settings-of" tabindex="0" {about}>{_lines(card.settings)}</pre>'
         if card.commands:
             yield f'<p class="small">{spans(bilingual("card.carry_out"))}</p>'
-            yield f'<pre class="commands">{_lines(card.commands)}</pre>'
+            folded = [line for each in card.commands for line in command_lines(each, LONGEST_COMMAND)]
+            yield f'<pre class="commands" tabindex="0">{_lines(folded)}</pre>'
         yield "</div>"
     yield "</div>"
 
@@ -174,7 +184,10 @@ def _lines(lines: Sequence[str]) -> str:
 
 
 def _drawing(drawing: Drawing) -> str:
-    parts = _channels(drawing) if isinstance(drawing, ChannelDrawing) else _histogram(drawing)
+    if isinstance(drawing, ScatterDrawing):
+        parts = _scatter(drawing)
+    else:
+        parts = _channels(drawing) if isinstance(drawing, ChannelDrawing) else _histogram(drawing)
     of = f' data-node="{escape(drawing.node)}"' if drawing.node else ""
     return f'<figure class="drawing"{of}><p class="caption">{spans(drawing.caption)}</p>{"".join(parts)}</figure>'
 
@@ -194,21 +207,28 @@ def _channels(drawing: ChannelDrawing) -> Iterator[str]:
     count = len(drawing.steps)
     shapes: dict[str, list[str]] = {"lead": [], "rest": [], "few": []}
     for at, (_, steps) in enumerate(drawing.steps):
-        kind = "lead" if at == 0 else "few" if steps < drawing.few else "rest"
+        marked = steps > drawing.few if drawing.over else steps < drawing.few
+        kind = "few" if marked else "lead" if at == 0 else "rest"
         # The smallest ones are seen, too.
         shapes[kind].append(_bar((at + 0.1) / count, (at + 0.9) / count, min(height(steps), 0.985)))
     label = f"{drawing.caption.en}. {drawing.leader.en}; {drawing.conclusion.en}."
     band = height(drawing.few)
     yield f'<div class="frame tight"><svg class="plot low" role="img" aria-label="{escape(label)}">'
-    yield f'<rect class="danger" width="100%" y="{percent(band)}" height="{percent(1 - band)}"/>'
-    tick = 1.0
-    while tick < drawing.most:
-        yield _level(height(tick), f"{tick:g}")
-        tick *= 2
-    yield _level(0.0, f"{drawing.most:g}")
+    top_y, tall = (0.0, band) if drawing.over else (band, 1 - band)
+    yield f'<rect class="danger" width="100%" y="{percent(top_y)}" height="{percent(tall)}"/>'
+    if drawing.over:
+        limit = round(math.log2(drawing.few + 1))
+        powers = range(0, int(math.log2(drawing.most)) + 1, 8)
+        apart = (bits for bits in powers if abs(bits - limit) > _POWERS_APART)
+        yield from (_level(height(2.0**bits), f"2^{bits}") for bits in (*apart, limit))
+    else:
+        ticks = takewhile(drawing.most.__gt__, (2.0**bits for bits in count_from(0)))
+        yield from (_level(height(tick), f"{tick:g}") for tick in ticks)
+        yield _level(0.0, f"{drawing.most:g}")
     paths = (f'<path class="{kind}" d="{"".join(found)}"/>' for kind, found in shapes.items() if found)
     yield f"{_BOX}{''.join(paths)}</svg>"
-    yield texts(drawing.leader, f'class="said" x="{percent(1.4 / max(count, 8))}" y="11"')
+    if drawing.leader.en:
+        yield texts(drawing.leader, f'class="said" x="{percent(1.4 / max(count, 8))}" y="11"')
     yield texts(drawing.conclusion, f'class="said bad" x="100%" y="{percent(band)}" dy="-5" text-anchor="end"')
     yield texts(bilingual("card.channel_order"), 'class="order" x="0" y="100%" dy="15"')
     yield texts(drawing.median, 'class="end" x="100%" y="100%" dy="15"')
@@ -246,10 +266,12 @@ def _histogram(drawing: HistogramDrawing) -> Iterator[str]:
     paths = (f'<path class="{kind}" d="{"".join(found)}"/>' for kind, found in shapes.items() if found)
     yield f"{_BOX}{''.join(paths)}</svg>"
     yield '<line class="rule" x2="100%" y1="100%" y2="100%"/>'
-    for value, text in drawing.limits:
+    for (value, text), at_low in zip(drawing.limits, _sides(drawing), strict=True):
         share = min(max((value - drawing.start) / width, 0.0), 1.0)
         x = percent(share)
-        side = 'dx="4"' if share < 0.5 else 'dx="-4" text-anchor="end"'
+        # A label stands outside of the range where there is room, so that those of close ends do not meet.
+        right = share < _LABEL if at_low else share <= 1 - _LABEL
+        side = 'dx="4"' if right else 'dx="-4" text-anchor="end"'
         yield f'<line class="mark" x1="{x}" x2="{x}" y2="100%"/>'
         yield texts(text, f'class="mark" x="{x}" y="10" {side}')
     if drawing.zero_text is not None:
@@ -258,9 +280,48 @@ def _histogram(drawing: HistogramDrawing) -> Iterator[str]:
     for at in range(5):
         value = drawing.start + width * at / 4
         anchor = ("start", "middle", "middle", "middle", "end")[at]
-        told = f"{value:.3g}".replace("-", "\u2212")
-        yield f'<text x="{percent(at / 4)}" y="100%" dy="15" text-anchor="{anchor}">{told}</text>'
+        yield f'<text x="{percent(at / 4)}" y="100%" dy="15" text-anchor="{anchor}">{_short(value)}</text>'
     yield "</svg></div>"
+
+
+def _scatter(drawing: ScatterDrawing) -> Iterator[str]:
+    """A dot for each value; where the device is right they lie on the dashed diagonal."""
+    (left, right), (low, high) = (
+        (min(side), max(side)) if min(side) < max(side) else (min(side) - 0.5, max(side) + 0.5)
+        for side in zip(*drawing.points, strict=True)
+    )
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        return (x - left) / (right - left), (high - y) / (high - low)
+
+    def line(gain: float, offset: float) -> str:
+        """What of a line lies within the picture."""
+        ends = (left, right)
+        if gain:
+            crossing = sorted((edge - offset) / gain for edge in (low, high))
+            ends = max(left, crossing[0]), min(right, crossing[1])
+        points = [place(x, min(max(gain * x + offset, low), high)) for x in ends]
+        return "" if ends[0] >= ends[1] else "M" + "L".join(f"{unit(x)} {unit(y)}" for x, y in points)
+
+    dots = dict.fromkeys(f"M{unit(x)} {unit(y)}h0" for x, y in (place(*each) for each in drawing.points))
+    label = f"{drawing.caption.en}. {drawing.conclusion.en}."
+    yield f'<p class="said bad">{spans(drawing.conclusion)}</p>'
+    yield f'<div class="frame tight"><svg class="plot square" role="img" aria-label="{escape(label)}">'
+    yield f'{_BOX}<path class="even" d="{line(1.0, 0.0)}"/><path class="dots off" d="{"".join(dots)}"/>'
+    if drawing.line is not None:
+        yield f'<path class="fit" d="{line(*drawing.line)}"/>'
+    yield "</svg>"
+    for share, value in ((0.0, high), (1.0, low)):
+        yield _level(share, _short(value))
+    for at in range(3):
+        anchor = ("start", "middle", "end")[at]
+        told = _short(left + (right - left) * at / 2)
+        yield f'<text x="{percent(at / 2)}" y="100%" dy="15" text-anchor="{anchor}">{told}</text>'
+    yield "</svg></div>"
+
+
+def _short(value: float) -> str:
+    return f"{value:.3g}".replace("-", "\u2212")
 
 
 def _sides(drawing: HistogramDrawing) -> list[bool]:
@@ -273,6 +334,8 @@ def _ladder(rungs: Sequence[Rung]) -> str:
     """A bar for each set; what is expected is a mark across all of them."""
     drawn = [each.value for each in rungs if math.isfinite(each.value)]
     low, high = min([0.0, *drawn]), max([0.0, *drawn])
+    if high == 0 and len(drawn) < len(rungs):
+        high = _EXACT_BAR  # beside what is exact nothing else has a bar to the right
     reach = (high - low) or 1.0
 
     def share(value: float) -> float:
@@ -322,7 +385,7 @@ def _error_chart(chart: ErrorChart, language: Language) -> Iterator[str]:
     yield f'<h3 id="caption-{escape(chart.id)}">{spans(chart.title)}</h3><p class="small">{spans(chart.text)}</p>'
     look = " named" if named else ""
     yield f'<div class="frame errors{look}">'
-    yield f'<svg class="plot" role="img" aria-labelledby="caption-{escape(chart.id)}">'
+    yield f'<svg class="plot" role="group" aria-labelledby="caption-{escape(chart.id)}">'
     yield texts(bilingual("card.higher"), 'class="title" x="-6" y="-8"')
     for at, each in enumerate(points):
         if each.finding:

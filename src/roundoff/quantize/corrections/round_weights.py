@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
+from roundoff.core.quantizers import Consumer, Quantizer, aligned, code_dtype, dequantize, quantize
 from roundoff.core.tensors import Array
 from roundoff.graph.blocks import Reading, Substitute
 from roundoff.graph.draft import MOST_NAMED
@@ -268,7 +268,7 @@ class _Rounding:
         quantizer, spec = each.quantizer, each.quantizer.spec
         values = self._held[quantizer.tensor]
         scale, zero = (
-            np.broadcast_to(_aligned(part, values.ndim, spec.axis), values.shape).astype(np.float64)
+            np.broadcast_to(aligned(part, values.ndim, spec.axis), values.shape).astype(np.float64)
             for part in (quantizer.params.scale, quantizer.params.zero_point)
         )
         # Each row is a group where it has a matrix of its own.
@@ -306,11 +306,3 @@ class _Rounding:
             while len(memory) > 1 and sum(each.nbytes for each in memory.values()) > _REMEMBERED_BYTES:
                 del memory[next(iter(memory))]
         return memory[key]
-
-
-def _aligned(parameter: Array, rank: int, axis: int | None) -> Array:
-    if parameter.ndim == 0 or axis is None:
-        return parameter.reshape(())
-    shape = [1] * rank
-    shape[axis] = -1
-    return parameter.reshape(shape)

@@ -13,7 +13,7 @@ from roundoff.core.quantizers import Consumer
 from roundoff.core.target import Target
 from roundoff.graph.interface import outputs
 from roundoff.graph.load import Model
-from roundoff.graph.nodes import STANDARD_DOMAINS, by_number, reads, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, all_nodes, by_number, reads, subgraphs
 from roundoff.graph.patterns import PATTERNS, Pattern, find_patterns
 from roundoff.graph.shapes import Value, values
 from roundoff.graph.weights import Weights
@@ -142,7 +142,7 @@ class NodeView:
 
 
 def _nodes_inside(node: Any) -> int:
-    return sum(1 + _nodes_inside(inner) for graph in subgraphs(node) for inner in graph.node)
+    return sum(1 for graph in subgraphs(node) for _ in all_nodes(graph))
 
 
 def _node_view(node: Any, place: int) -> NodeView:

@@ -15,7 +15,7 @@ import numpy as np
 from roundoff.core.table import Table
 from roundoff.core.tensors import Array
 from roundoff.graph.draft import Draft
-from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, reads, subgraphs
+from roundoff.graph.nodes import STANDARD_DOMAINS, attribute, input_at, reads, subgraphs
 from roundoff.graph.shapes import Value
 from roundoff.messages.message import Message, message
 
@@ -406,7 +406,7 @@ class Walk:
         Raises:
             Minds: It is computed.
         """
-        name = node.input[position] if len(node.input) > position else ""
+        name = input_at(node, position)
         if not name:
             return None
         if name not in self.draft.constants:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from roundoff.messages.numbers import decibels_text
-from roundoff.report.plots.canvas import COLORS, PictureForm, draw, drawable, shortened
+from roundoff.report.plots.curves import COLORS, PictureForm, draw, drawable, shortened
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
     OUTLIER_LEVELS,

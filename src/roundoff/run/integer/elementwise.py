@@ -6,13 +6,13 @@ from functools import reduce
 
 import numpy as np
 
-from roundoff.core.quantizers import QuantParams, QuantSpec, code_dtype, quantize, round_values
+from roundoff.core.quantizers import QuantParams, QuantSpec, aligned, code_dtype, quantize, round_values
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
 from roundoff.run.integer.linear import with_bias
-from roundoff.run.integer.results import Coded, Move, Result, Wide, aligned, as_wide, fixed_point, multiply
+from roundoff.run.integer.results import Coded, Move, Result, Wide, as_wide, fixed_point, multiply
 
 # Results made of others, which become codes by rules of their own.
 

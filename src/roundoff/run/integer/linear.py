@@ -6,6 +6,7 @@ from functools import partial
 
 import numpy as np
 
+from roundoff.core.quantizers import aligned
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
 from roundoff.run.integer.call import IntegerKernel, KernelCall, KernelResult, NotInteger, Operand
@@ -25,7 +26,7 @@ from roundoff.run.integer.convolution import (
 from roundoff.run.integer.convolution import (
     exact_product as product,
 )
-from roundoff.run.integer.results import Coded, Wide, aligned
+from roundoff.run.integer.results import Coded, Wide
 
 # Scales are float32: a bias quantized at the product of two may differ from it in the last bits.
 _SAME_SCALE = 1e-6

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.quantizers import Consumer, Quantizer, code_dtype, dequantize, quantize
+from roundoff.core.quantizers import Consumer, Quantizer, aligned, code_dtype, dequantize, quantize
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
@@ -35,7 +35,7 @@ from roundoff.run.integer.data_movement import FLOAT_KERNELS, MOVE_KERNELS, REDU
 from roundoff.run.integer.elementwise import ELEMENTWISE_KERNELS, LookupTable
 from roundoff.run.integer.linear import LINEAR_KERNELS
 from roundoff.run.integer.program import Program, ProgramStep, SingleNodes
-from roundoff.run.integer.results import AccumulatorOverflow, Coded, IntegerReport, Recorder, Result, Wide, aligned
+from roundoff.run.integer.results import AccumulatorOverflow, Coded, IntegerReport, Recorder, Result, Wide
 
 # Functions of one tensor by looking up its codes in a table.
 

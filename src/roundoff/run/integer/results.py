@@ -8,7 +8,15 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from roundoff.core.quantizers import QuantParams, QuantSpec, Rounding, code_dtype, dequantize, round_values
+from roundoff.core.quantizers import (
+    QuantParams,
+    QuantSpec,
+    Rounding,
+    aligned,
+    code_dtype,
+    dequantize,
+    round_values,
+)
 from roundoff.core.target import Arithmetic
 from roundoff.core.tensors import Array
 
@@ -140,15 +148,6 @@ class Result(ABC):
     def narrow(self) -> "Result":
         """The same, which becomes codes with the narrow multiplier of the hardware where it needs one."""
         return self
-
-
-def aligned(parameter: Array, rank: int, axis: int | None) -> Array:
-    """A scale or zero point shaped so that it broadcasts along its axis."""
-    if axis is None or parameter.ndim == 0:
-        return parameter.reshape(())
-    shape = [1] * rank
-    shape[axis] = -1
-    return parameter.reshape(shape)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

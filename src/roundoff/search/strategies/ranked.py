@@ -197,7 +197,7 @@ def _fewer_options(problem: TuneProblem, start: Trial) -> Generator[Recipe, Tria
     """Leave out options that cost something, or harm, one at a time, the one that takes most first."""
     best = start
     while True:
-        for recipe in without_options(best.recipe, problem.base):
+        for recipe in without_options(best.recipe, problem.base, problem.nodes):
             saves = _is_cheaper(recipe, best.recipe, problem)
             if not saves and not _may_harm(recipe, best.recipe, problem):
                 continue
@@ -225,7 +225,8 @@ def _may_harm(left: Recipe, whole: Recipe, problem: TuneProblem) -> bool:
 def one_less(recipe: Recipe, problem: TuneProblem) -> list[Recipe]:
     """All recipes with one node less, or one option that costs something."""
     nodes = problem.raised_nodes(recipe)
-    options = [each for each in without_options(recipe, problem.base) if _is_cheaper(each, recipe, problem)]
+    fewer = without_options(recipe, problem.base, problem.nodes)
+    options = [each for each in fewer if _is_cheaper(each, recipe, problem)]
     return [*(_dropped(recipe, [node], problem) for node in nodes), *options]
 
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any, Literal, Protocol
 
 from roundoff.messages.message import english
-from roundoff.run.answers import roll_back_answer
+from roundoff.run.evaluators import roll_back_answer
 from roundoff.search.strategies.strategy import BudgetSpent
 
 RollBackStatus = Literal["ALL_QUANTIZED", "PARTIAL_ROLL_BACK", "ALL_ROLL_BACK", "STOPPED"]

@@ -179,7 +179,7 @@ def load_strategy(path: Path) -> Strategy:
         if recipe is not None:
             _check_changes(recipe, problem, path)
         if recipe in [trial.recipe for trial in history]:
-            from roundoff.run.answers import proposed_before
+            from roundoff.run.evaluators import proposed_before
 
             of = english("propose() in {path}", path=path)
             raise proposed_before(of, fix=english("return None to end, or a recipe that is not in the history"))

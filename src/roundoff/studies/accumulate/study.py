@@ -24,6 +24,7 @@ from roundoff.measure.metrics import Metric, require, sample_sqnr_db, sqnr_db
 from roundoff.measure.pairs import NOTHING, PairSums, channel_axis_of, measure_pair
 from roundoff.measure.rows import SampleTally
 from roundoff.messages.message import Message, english, message
+from roundoff.messages.numbers import first_of
 from roundoff.run.bench import Bench
 from roundoff.run.budget import RunBudget, split_passes
 from roundoff.run.capture import Samples, complete_values, read_feed
@@ -622,16 +623,12 @@ def _kind_curves(
 def _notes(curves: Sequence[Curve], tallies: Sequence[Mapping[str, PlaceTally]]) -> Iterator[Message]:
     in_float = [tensor for tensor, tally in tallies[0].items() if tally.nonfinite_in_float]
     if in_float:
-        yield message("accumulate.note_float", count=len(in_float), names=_few(in_float))
+        yield message("accumulate.note_float", count=len(in_float), names=first_of(in_float, _MOST_NAMED))
     for curve, places in zip(curves, tallies, strict=True):
         nonfinite = [tensor for tensor, tally in places.items() if tally.nonfinite]
         unlike = [tensor for tensor, tally in places.items() if tally.unlike]
         if nonfinite:
-            names = _few(nonfinite)
+            names = first_of(nonfinite, _MOST_NAMED)
             yield message("accumulate.note_nonfinite", curve=curve.name, count=len(nonfinite), names=names)
         if unlike:
-            yield message("accumulate.note_shapes", curve=curve.name, names=_few(unlike))
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_NAMED]) + (" ..." if len(names) > _MOST_NAMED else "")
+            yield message("accumulate.note_shapes", curve=curve.name, names=first_of(unlike, _MOST_NAMED))

@@ -298,8 +298,7 @@ def _two_scales(view: EffectiveView) -> _Found:
 
 
 def _same_numbers(first: Quantizer, second: Quantizer) -> bool:
-    same_scale = np.array_equal(first.params.scale, second.params.scale)
-    return same_scale and np.array_equal(first.params.zero_point, second.params.zero_point)
+    return first.params.equals(second.params)
 
 
 def _scale(quantizer: Quantizer) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from roundoff.core.tensors import Array
 from roundoff.graph.load import Model
 from roundoff.messages.message import Argument, joined, message, some
+from roundoff.messages.numbers import percent_number
 from roundoff.studies.check_calibration.preparation import (
     FAR,
     mismatch_between,
@@ -436,7 +437,7 @@ def saturation_findings(rows: Sequence[RangeRow], held_out: HeldOutRecord, sampl
     if not found:
         return
     found.sort(key=lambda pair: (-pair[0], -pair[1].overshoot))
-    listed = ", ".join(f"{row.tensor} ({100 * (row.outside or 0):.2g} %)" for _, row in found[:_MOST_NAMED])
+    listed = ", ".join(f"{row.tensor} ({percent_number(row.outside or 0)} %)" for _, row in found[:_MOST_NAMED])
     key = "check_calibration.too_narrow_one" if len(found) == 1 else "check_calibration.too_narrow"
     yield CheckFinding(
         "saturation",

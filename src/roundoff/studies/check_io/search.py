@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from roundoff.core.tensors import Array
+from roundoff.measure.tokens import log_probabilities
 from roundoff.messages.message import Message, joined, message, verbatim
 from roundoff.messages.numbers import share_text
 from roundoff.studies.check_io.candidates import (
@@ -547,12 +548,7 @@ def _reshaping(shape: tuple[int, ...], order: tuple[int, ...]) -> Read:
 
 
 def _softmax(array: Array, axis: int) -> Array:
-    return np.exp(_log_softmax(array, axis))
-
-
-def _log_softmax(array: Array, axis: int) -> Array:
-    values = array.astype(np.float64) - array.max(axis=axis, keepdims=True)
-    return np.asarray(values - np.log(np.exp(values).sum(axis=axis, keepdims=True)))
+    return np.exp(log_probabilities(array, axis))
 
 
 def _argmax(array: Array, axis: int, *, keepdims: bool) -> Array:
@@ -570,7 +566,7 @@ def _unit_length(array: Array, axis: int) -> Array:
 
 _ALONG: dict[str, Callable[..., Array]] = {
     "softmax": _softmax,
-    "log-softmax": _log_softmax,
+    "log-softmax": log_probabilities,
     "one_hot": _one_hot,
     "unit_length": _unit_length,
 }

@@ -10,6 +10,7 @@ from roundoff.core.quantizers import Quantizer, QuantParams, QuantSpec, paramete
 from roundoff.core.tensors import Array
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import Message, joined, message
+from roundoff.messages.numbers import first_of, number, percent_number
 from roundoff.studies.distribution.records import ChannelRecord, Inspected
 from roundoff.studies.distribution.result import (
     LEVEL_BOUNDS,
@@ -64,15 +65,14 @@ def _findings(
     if quantizer is not None and quantizer.bits <= _MOST_BITS:
         yield from _range_findings(before, quantizer)
     if len(peaks) > 1:
-        near = ", ".join(f"{peak:.3g}" for peak in peaks[:_NAMED_PEAKS])
-        more = " ..." if len(peaks) > _NAMED_PEAKS else ""
-        yield message("distribution.advice_peaks", count=len(peaks), places=f"{near}{more}")
+        places = first_of([number(peak, 3) for peak in peaks], _NAMED_PEAKS)
+        yield message("distribution.advice_peaks", count=len(peaks), places=places)
 
 
 def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator[Message]:
     levels = {"used": quantizer.levels_used, "all": quantizer.levels}
     if quantizer.clipped > _MUCH_CLIPPED:
-        yield message("distribution.advice_clipped", share=f"{100 * quantizer.clipped:.2g}")
+        yield message("distribution.advice_clipped", share=percent_number(quantizer.clipped))
     wasted = _wasted_side(before, quantizer)
     if wasted:
         yield message(f"distribution.advice_no_{wasted}", **levels)
@@ -86,7 +86,7 @@ def _range_findings(before: ValueSummary, quantizer: QuantizerFacts) -> Iterator
     ):
         yield message("distribution.advice_levels", **levels)
     elif quantizer.bits >= _FEWEST_BITS and quantizer.zeroed > _MUCH_ZEROED:
-        yield message("distribution.advice_zeroed", share=f"{100 * quantizer.zeroed:.2g}")
+        yield message("distribution.advice_zeroed", share=percent_number(quantizer.zeroed))
 
 
 def _wasted_side(before: ValueSummary, quantizer: QuantizerFacts) -> Literal["negative", "positive", ""]:
@@ -112,7 +112,7 @@ def _middle_share(before: ValueSummary, quantizer: QuantizerFacts) -> float | No
 
 def _narrow(before: ValueSummary, quantizer: QuantizerFacts, middle: float) -> Message:
     """Why nearly all values take few of the codes."""
-    share = f"{100 * middle:.2g}"
+    share = percent_number(middle)
     reach = max(abs(before.minimum or 0.0), abs(before.maximum or 0.0))
     widest = max(-quantizer.low, quantizer.high)
     if reach < widest / 2:
@@ -172,8 +172,8 @@ def judge_channels(
     live = int(np.count_nonzero(alive))
     ratio = float(reach.max() / np.median(reach[alive])) if live else None
     gain = _gain_db(float(shared.step), own.step[alive])
-    risk = _risk(below, live, own_scales=own_scales)
     finite = not empty.all()
+    risk: Risk = _risk(below, live, own_scales=own_scales) if finite else "no values"
     middle, means = record.quantiles(), record.means()
     return ChannelSpread(
         name=inspected.name,

@@ -199,7 +199,7 @@ class DistributionReport:
 LEVEL_BOUNDS = (16, 4, 1)
 """Channels with fewer levels than these are counted."""
 
-Risk = Literal["none", "some", "high", "own scales"]
+Risk = Literal["none", "some", "high", "own scales", "no values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +256,8 @@ class ChannelSpread(InspectedTensor):
         below: How many of these have fewer levels than each of `LEVEL_BOUNDS`.
         gain_db: By how much rounding noise is less with a scale for each channel than with one for all.
         risk: Of one scale for all: ``none``, ``some`` (a channel has fewer than 16 levels), ``high`` (a tenth of
-            them have, or a hundredth fewer than 4); ``own scales`` where that question does not arise.
+            them have, or a hundredth fewer than 4); ``own scales`` where that question does not arise,
+            ``no values`` where none is finite.
         resolution: Width of the bins from which quantiles were read, as a share of the value; 0 when all values
             were known.
         advice: What to make of it, in one sentence.

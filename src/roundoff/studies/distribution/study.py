@@ -19,7 +19,7 @@ from roundoff.graph.quantized_model import QuantizedModel, chain_of, fake_quanti
 from roundoff.graph.shapes import Value, channel_axes, values, weight_axis
 from roundoff.graph.weights import Weights
 from roundoff.messages.message import Message, as_message, english, message
-from roundoff.messages.numbers import nonfinite_note
+from roundoff.messages.numbers import first_of, nonfinite_note
 from roundoff.quantize.calibration.observer import ChannelMismatch, Observation, Observer
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.run.capture import LiveSource, Samples, complete_values, each_sample, read_feed
@@ -358,7 +358,7 @@ def _axes_of(
         return found, ()
     if not found:
         raise errors[left_out[0]]
-    listed = ", ".join(left_out[:_MOST_LISTED]) + (" ..." if len(left_out) > _MOST_LISTED else "")
+    listed = first_of(left_out, _MOST_LISTED)
     return found, (message("channels.note_without", names=listed),)
 
 
@@ -408,6 +408,8 @@ class _Axes:
 
 # Outliers: how many channels of each tensor are small against its largest value.
 
+_NOT_FINITE = "outliers.reason_nonfinite"
+
 
 def find_outliers(
     quantized: QuantizedModel,
@@ -450,6 +452,10 @@ def find_outliers(
     watchers = [record for _, _, record in records]
     seen = _watch(model, samples, watchers, limits=settings.limits, progress=progress)
     skipped |= {each.tensors[0]: as_message(each.problem) for each in watchers if each.problem}
+    for order, _, record in records:
+        values = record.record.observation()
+        if not record.problem and 0 < values.count == _nonfinite(values):
+            skipped[tensors[order].name] = message(_NOT_FINITE)
     if skipped and len(skipped) == len(tensors):
         name, reason = next(iter(skipped.items()))
         others = (
@@ -457,9 +463,12 @@ def find_outliers(
             if len(skipped) > 1
             else ""
         )
+        unusable = any(each.key == _NOT_FINITE for each in skipped.values())
         raise BadInput(
             "No tensor has channels that can be counted: {name!r}: {reason}{others}.",
-            fix=english("leave --axis out, or choose other tensors with --nodes"),
+            fix=english("check the samples, then the model with 'roundoff dump --stats-only'")
+            if unusable
+            else english("leave --axis out, or choose other tensors with --nodes"),
             name=name,
             reason=reason,
             others=others,
@@ -467,7 +476,7 @@ def find_outliers(
     rows = tuple(
         _outlier_row(record.record.observation(), tensors[order], order=order, axis=axis, base=settings.log_base)
         for order, axis, record in records
-        if not record.problem
+        if tensors[order].name not in skipped
     )
     return OutlierReport(
         reference=shown(model.path),

@@ -6,15 +6,34 @@ from dataclasses import replace
 
 from roundoff import pages
 from roundoff.core.document import RunDocument
+from roundoff.measure.inference import share_interval
 from roundoff.measure.metrics import is_metric, summary_of
-from roundoff.messages.catalogue import bilingual, count_of, few, in_all_languages, plain, semicolons, translate
+from roundoff.messages.catalogue import (
+    Phrase,
+    bilingual,
+    count_of,
+    few,
+    in_all_languages,
+    plain,
+    semicolons,
+    translate,
+)
 from roundoff.messages.message import shown
-from roundoff.messages.numbers import named_score, score_heading, score_text, share_text
+from roundoff.messages.numbers import (
+    named_score,
+    percent_number,
+    score_heading,
+    score_text,
+    share_text,
+    spaced_percent,
+)
 from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
-from roundoff.studies.partial.result import SAME_TOP1, PartialQuantization, PartialStep
+from roundoff.studies.partial.result import ACCURACY, SAME_TOP1, PartialQuantization, PartialStep
 
 _LISTED = 8
+# A share times its samples that is nearer to a whole number is a count.
+_WHOLE = 1e-6
 _CHANGES = {"float": "to_float", "s16": "to_s_bits", "u16": "to_u_bits"}
 _Line = tuple[str, str]
 
@@ -54,29 +73,29 @@ def _first_screen(document: RunDocument, found: PartialQuantization, headline: p
     """All quantized, and what the fewest changes give that reach the goal, or all that were tried."""
     last = found.steps[-1 if found.knee is None else found.knee]
     samples = in_all_languages(lambda: count_of(found.samples, "sample"))
-    figures = []
+    shown: list[tuple[Phrase, NetworkRole, float]] = []
     if math.isfinite(found.float_score) and found.float_score != 1:  # else it is measured against float
-        figures.append(
-            score_figure(
-                bilingual("card.float"), "float", metric=found.score, value=found.float_score, detail=samples
-            )
-        )
-    figures.append(
-        score_figure(
-            bilingual("card.quantized"),
-            "quantized",
-            metric=found.score,
-            value=found.steps[0].score,
-            detail=samples,
-        )
-    )
+        shown.append((bilingual("card.float"), "float", found.float_score))
+    shown.append((bilingual("card.quantized"), "quantized", found.steps[0].score))
     if last.count:
-        role: NetworkRole = "quantized" if found.knee is None else "repaired"
         label = bilingual("partial.hero_top", count=last.count, changed=bilingual(f"partial.{_CHANGES[found.to]}"))
-        figures.append(score_figure(label, role, metric=found.score, value=last.score, detail=samples))
+        shown.append((label, "quantized" if found.knee is None else "repaired", last.score))
+    figures = [
+        score_figure(
+            label, role, metric=found.score, value=value, detail=samples, interval=_interval(found, value)
+        )
+        for label, role, value in shown
+    ]
     covered = None if found.judgement is None else found.judgement.coverage
     names = in_all_languages(lambda: translate("partial.hero_these", names=few(found.chosen, _LISTED)))
     return first_screen(document, headline, scores=figures, covered=covered, text=names if found.chosen else None)
+
+
+def _interval(found: PartialQuantization, value: float) -> tuple[float, float] | None:
+    """Where a share of right samples lies for others; None where it is no such share."""
+    right = value * found.samples
+    counted = found.score in (ACCURACY, SAME_TOP1) and abs(right - round(right)) < _WHOLE
+    return share_interval(round(right), found.samples) if counted else None
 
 
 def _headline(found: PartialQuantization) -> pages.Headline:
@@ -106,7 +125,7 @@ def _goal(found: PartialQuantization) -> str:
     value = named_score(found.score, found.goal.value)
     if not found.goal.text.endswith("%"):
         return value
-    return translate("partial.goal", share=found.goal.text, value=value)
+    return translate("partial.goal", share=spaced_percent(found.goal.text), value=value)
 
 
 def _lines(found: PartialQuantization) -> Iterator[_Line]:
@@ -125,7 +144,7 @@ def _lines(found: PartialQuantization) -> Iterator[_Line]:
     if found.drops:
         worst = max(found.drops, key=lambda count: _loss(found, count))
         loss = _loss(found, worst)
-        by = f"{100 * loss:.2g} %" if found.score == "accuracy" else f"{loss:.2g}"
+        by = f"{percent_number(loss)} %" if found.score == "accuracy" else f"{loss:.2g}"
         text = translate("partial.drops", count=len(found.drops), loss=by, worst=worst)
         yield translate("partial.not_monotonic"), text
     else:

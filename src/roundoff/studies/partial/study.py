@@ -20,6 +20,7 @@ from roundoff.graph.interface import check_repeatable
 from roundoff.graph.quantized_model import QuantizedModel, has_exact_weights
 from roundoff.graph.switches import Switches
 from roundoff.messages.message import Message, english, message
+from roundoff.messages.numbers import first_of
 from roundoff.run.capture import Samples
 from roundoff.studies.partial.result import (
     PartialQuantization,
@@ -322,7 +323,7 @@ def _notes(
         if each.name in chosen and each.kind != "bias" and each.spec.bits >= WIDE_BITS
     ]
     if wide and settings.to != "float":
-        few = ", ".join(wide[:_MOST_NAMED]) + (" ..." if len(wide) > _MOST_NAMED else "")
+        few = first_of(wide, _MOST_NAMED)
         yield message("partial.note_wide", count=len(wide), names=few)
     if has_exact_weights(quantized):
         yield message("partial.note_exact_weights")

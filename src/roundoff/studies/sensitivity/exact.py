@@ -34,7 +34,7 @@ from roundoff.messages.message import Message, english
 from roundoff.messages.numbers import nonfinite_note
 from roundoff.run.block_network import BlockChange, BlockNetwork, NetworkSettings, OpenedChange, Recording
 from roundoff.run.capture import Samples, read_feed
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 
 _HEADER = {"roundoff": "sensitivity journal", "schema": 1}
 _OPTION = "--resume"

@@ -22,9 +22,15 @@ from roundoff.run.bench import spread
 from roundoff.run.capture import Samples
 from roundoff.run.session import release_shared_memory
 from roundoff.studies.sensitivity.exact import NOISE_MARGIN_DB, ExactEngine, Journal, Measurement
-from roundoff.studies.sensitivity.ranking import leading, pooled_sqnr_db, rank, summarize
+from roundoff.studies.sensitivity.ranking import (
+    SensitivitySettings,
+    find_subjects,
+    leading,
+    pooled_sqnr_db,
+    rank,
+    summarize,
+)
 from roundoff.studies.sensitivity.result import Effort, Sensitivity, SubjectScore
-from roundoff.studies.sensitivity.subjects import SensitivitySettings, find_subjects
 
 # Measuring in stages: all subjects on few samples, the leading ones on all, as far as time allows.
 

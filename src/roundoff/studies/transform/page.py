@@ -7,6 +7,7 @@ from roundoff.messages.catalogue import bilingual, commas, count_of, in_all_lang
 from roundoff.messages.message import phrase_of, shown
 from roundoff.messages.numbers import score_text
 from roundoff.pages.blocks import Column, Headline, Page, TableBlock, View, bilingual_facts, notes
+from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import doubt_line, judged_line
 from roundoff.quantize.page import agreement_line
 from roundoff.quantize.step_report import StepReport, TransformReport, TransformScore
@@ -32,8 +33,22 @@ def transform_page(document: RunDocument, view: View = View()) -> Page | None:  
     if report is None:
         return None
     said = [note for step in report.steps for note in step.notes]
-    blocks = (_headline(report), bilingual_facts(lambda: _lines(report)), _table(report, view))
+    headline = _headline(report)
+    screen = _first_screen(document, report, headline)
+    blocks = (screen, headline, bilingual_facts(lambda: _lines(report)), _table(report, view))
     return Page("transform", bilingual("transform.title"), (*blocks, *notes(said, report.notes)))
+
+
+def _first_screen(document: RunDocument, found: TransformReport, headline: Headline) -> HeroCard:
+    """What the outputs keep without the steps and with them, and the user's metric where there is one."""
+    detail = in_all_languages(lambda: count_of(found.samples, "sample"))
+    sides: tuple[tuple[str, NetworkRole], ...] = (("before", "quantized"), ("after", "repaired"))
+    figures = [
+        score_figure(bilingual(f"transform.{word}"), role, metric="sqnr_db", value=value, detail=detail)
+        for (word, role), value in zip(sides, found.sqnr_db, strict=True)
+        if found.changed
+    ]
+    return first_screen(document, headline, scores=figures, covered=found.coverage)
 
 
 def _headline(found: TransformReport) -> Headline:

@@ -20,8 +20,7 @@ from roundoff.errors import nearest
 from roundoff.graph.blocks import BlockModels, ModelBlock
 from roundoff.graph.shapes import values
 from roundoff.messages.message import english
-from roundoff.run.answers import finite_number
-from roundoff.run.evaluators import call_user_code, load_user_module, objects_with
+from roundoff.run.evaluators import call_user_code, finite_number, load_user_module, objects_with
 from roundoff.run.session import Session, open_session
 from roundoff.search.strategies.roll_back import RollBackTrial
 from roundoff.studies.sensitivity.ranking import mean_scores

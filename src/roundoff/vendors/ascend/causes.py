@@ -7,6 +7,7 @@ import numpy as np
 
 from roundoff.core.tensors import Array
 from roundoff.messages.message import english
+from roundoff.messages.numbers import first_of
 
 CauseKind = Literal["scale", "offset", "shift", "saturation", "sums", "channel", "overflow", "other"]
 Numbers = Literal["codes", "sums", "values"]
@@ -73,7 +74,7 @@ def cause_of(
         return None
     dead = dead_channels(found, exact, axis=axis)
     if dead:
-        named = ", ".join(map(str, dead[:_NAMED])) + (", ..." if len(dead) > _NAMED else "")
+        named = first_of(list(map(str, dead)), _NAMED)
         text = english("channel {named} of {all} holds one value only", named=named, all=found.shape[axis])
         return FaultCause("channel", text)
     every = found.size // _ENOUGH + 1

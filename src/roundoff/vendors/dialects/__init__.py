@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from roundoff.core.table import Table
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
-from roundoff.vendors.dialects import aimet, chips, onnxruntime, roundoff, toolkits
+from roundoff.vendors.dialects import chips, toolkits
 from roundoff.vendors.dialects.settings import Decisions, Dialect, Made, NodeDecision, Written, decisions_of
 
 __all__ = [
@@ -25,15 +25,15 @@ DIALECTS: Table[Dialect] = Table(
     (
         (each.name, each)
         for each in (
-            roundoff.DIALECT,
-            onnxruntime.DIALECT,
+            toolkits.ROUNDOFF,
+            toolkits.ONNXRUNTIME,
             chips.PULSAR2,
             chips.HORIZON,
             chips.AMCT,
             toolkits.RKNN,
             toolkits.TPU_MLIR,
             toolkits.NNCF,
-            aimet.DIALECT,
+            chips.AIMET,
         )
     ),
 )

@@ -28,6 +28,10 @@ _MOVES = frozenset({
 })  # fmt: skip
 
 
+# Operations that read a tensor and none of its values: no precision is theirs.
+_SIZES = frozenset({"Shape", "Size"})
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDecision:
     """What one node computes with.
@@ -194,7 +198,7 @@ def decisions_of(
     nodes = []
     for node in precisions.nodes:
         precision = precisions.effective(node)
-        if precision.arithmetic == "none":
+        if precision.arithmetic == "none" or node.op_type in _SIZES:
             continue
         if handed & set(node.output):
             precision = replace(precision, output=FLOAT)

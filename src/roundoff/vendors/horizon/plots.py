@@ -12,8 +12,7 @@ from roundoff.core.files import write_text
 from roundoff.errors import BadInput
 from roundoff.messages.message import english
 from roundoff.pages.text_files import table_csv
-from roundoff.report.plots.canvas import require_matplotlib
-from roundoff.report.plots.curves import accumulation_picture
+from roundoff.report.plots.curves import accumulation_picture, require_matplotlib
 from roundoff.report.plots.distributions import channels_picture, distribution_picture
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.studies.accumulate.page import curves_table

@@ -10,13 +10,13 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.message import english
 from roundoff.messages.numbers import csv_text
-from roundoff.report.plots.canvas import require_matplotlib
+from roundoff.report.plots.curves import require_matplotlib
 from roundoff.studies.partial.result import Raise
 from roundoff.studies.partial.study import Changes
 from roundoff.studies.samples.study import WorstSampleSettings, find_worst_samples
+from roundoff.studies.sensitivity.ranking import SensitivitySettings
 from roundoff.studies.sensitivity.result import SubjectScore
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, log_table, print_table, progress
 from roundoff.vendors.horizon.inputs import (
     METRICS,

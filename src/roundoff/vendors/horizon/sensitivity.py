@@ -14,14 +14,13 @@ from roundoff.core.quantizers import SubjectKind, SwitchedSubject
 from roundoff.errors import BadInput, nearest
 from roundoff.measure.metrics import get_metric
 from roundoff.messages.message import english
-from roundoff.messages.numbers import counted
+from roundoff.messages.numbers import counted, first_of
 from roundoff.pages.text_files import table_csv
-from roundoff.report.plots.canvas import require_matplotlib
+from roundoff.report.plots.curves import require_matplotlib
 from roundoff.studies.sensitivity.page import rankings_table
-from roundoff.studies.sensitivity.ranking import report_sensitivity
+from roundoff.studies.sensitivity.ranking import SensitivitySettings, report_sensitivity
 from roundoff.studies.sensitivity.result import SensitivityReport, SensitivityRow
 from roundoff.studies.sensitivity.study import whole_sensitivity
-from roundoff.studies.sensitivity.subjects import SensitivitySettings
 from roundoff.vendors.facade import HORIZON_LOGGER, WrongType, WrongValue, log_table, progress
 from roundoff.vendors.horizon.inputs import (
     METRICS,
@@ -40,6 +39,7 @@ Generation = Literal[1, 3]
 """1: full precision, titled by the kind. 3, also printed by the second: five decimals."""
 
 _GAP = 2
+_LISTED = 5
 
 
 def framed_table(title: str, heading: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -316,15 +316,11 @@ def _outputs(nodes: CalibrationNodes, output_node: Any) -> tuple[str, ...]:
                 fix=english(
                     "give the node that computes {tensor!r}, or one of: {ordinary}",
                     tensor=tensor,
-                    ordinary=_few(nodes.ordinary),
+                    ordinary=first_of(nodes.ordinary, _LISTED),
                 ),
                 name=name,
             )
     return given
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
 
 
 def _ranking(

@@ -6,9 +6,8 @@ from roundoff.graph.caffe.layers import (
     detection,
     flow,
     pooling,
-    recurrent,
     regions,
     shape,
 )
 
-__all__ = ["arithmetic", "convolution", "detection", "flow", "pooling", "recurrent", "regions", "shape"]
+__all__ = ["arithmetic", "convolution", "detection", "flow", "pooling", "regions", "shape"]

@@ -17,7 +17,7 @@ from roundoff.core.untrusted import parse_json_sequence
 from roundoff.errors import BadInput
 from roundoff.measure.metrics import ratio_db
 from roundoff.messages.message import NOTHING, Message, english
-from roundoff.run.answers import finite_number, verdict
+from roundoff.run.evaluators import finite_number, verdict
 from roundoff.search.strategies.ranked import next_count
 from roundoff.search.strategies.roll_back import RollBack, RollBackStatus, RollBackTrial, roll_back
 from roundoff.search.strategies.strategy import TrialBudget, run_trials
