@@ -135,3 +135,28 @@ def test_codes_begin_at_zero_so_that_what_varies_little_beside_an_offset_is_not_
         tally.add(ours.astype(np.float32), theirs.astype(np.float32))
     assert sqnr(kelvin, np.round(kelvin / 2) * 2) > 50
     assert tally.lost is None
+
+
+def answers(rng: Rng, rows: int, *, mean: float) -> tuple[Array, Array]:
+    """Rows of ten classes beside a mean, and the same with each class in the place of the next."""
+    ours = mean + rng.normal(0, 3, (rows, 1, 10))
+    return ours, np.roll(ours, 1, axis=2)
+
+
+def test_answers_that_agree_as_by_chance_are_lost_however_small_the_error_is() -> None:
+    ours, theirs = answers(np.random.default_rng(7), 64, mean=300)
+    assert sqnr(ours, theirs) > 35
+    assert (ours.argmax(axis=2) == theirs.argmax(axis=2)).mean() < 0.2
+    assert tally(ours, theirs).drowned
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_answers_that_agree_are_kept_and_so_are_few_rows_and_rows_of_one_class(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    ours, theirs = answers(rng, 64, mean=300)
+    shifted = ours + rng.normal(0, 4, (64, 1, 1))  # every row by its own amount: the classes stay
+    assert not tally(ours, shifted).drowned
+    assert not tally(ours[:12], theirs[:12]).drowned
+    one = 2700 + ours + 60 * (np.arange(10) == 3)
+    assert not tally(one, one + rng.normal(0, 25, (64, 1, 1))).drowned
+    assert not tally(ours, ours + rng.normal(0, 1, ours.shape)).drowned

@@ -573,9 +573,10 @@ _OUTPUTS = {"DynamicQuantizeLinear": 3}
 def _check_arity(proto: Any, path: Path) -> None:
     opset = opset_of(proto)
     for node in proto.graph.node:
-        needed = _needed(node.op_type, node.domain, opset)
-        missing = len(node.input) < needed or not all(node.input[:needed])
-        if missing:
+        needed, optional = _needed(node.op_type, node.domain, opset)
+        if len(node.input) < needed or not all(
+            name or at in optional for at, name in enumerate(node.input[:needed])
+        ):
             _refuse(
                 path,
                 node,
@@ -597,15 +598,19 @@ def _check_arity(proto: Any, path: Path) -> None:
 
 
 @cache
-def _needed(op_type: str, domain: str, opset: int) -> int:
+def _needed(op_type: str, domain: str, opset: int) -> tuple[int, frozenset[int]]:
+    """How many inputs an operation must have, and which of these may be empty, as both counts of a Loop may."""
     from onnx import defs
 
     if domain in STANDARD_DOMAINS:
         try:
-            return int(defs.get_schema(op_type, opset, "").min_input)
+            schema = defs.get_schema(op_type, opset, "")
+            empty = defs.OpSchema.FormalParameterOption.Optional
+            optional = frozenset(at for at, each in enumerate(schema.inputs) if each.option == empty)
+            return int(schema.min_input), optional
         except (defs.SchemaError, TypeError):  # no such operation, or an opset beyond 32 bits
             pass
-    return _NEEDED.get(op_type, 0)
+    return _NEEDED.get(op_type, 0), frozenset()
 
 
 def _refuse(path: Path, node: Any, what: str) -> None:

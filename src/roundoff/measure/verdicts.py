@@ -7,6 +7,7 @@ and data. Commands differ in what they add: who makes a loss, and how to repair 
 import hashlib
 import math
 import tomllib
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -527,6 +528,9 @@ _NEAR_ONE = 0.5
 _DROWNING = 0.05
 # Fewer values may well be alike.
 _MOST_ALIKE = 64
+# Answers are lost when fewer than this part of so many rows is of the same class, and no more than chance gives with
+# this many standard deviations: then an error of more than the values vary by is one however small it is.
+_FEWEST_ANSWERED, _SAME_CLASS, _BEYOND_CHANCE = 16, 0.5, 2.0
 
 
 class ValueTally:
@@ -549,12 +553,16 @@ class ValueTally:
         self._same: Array | None = None
         self._answers = 0
         self._sums = np.zeros((2, 0))
+        # How often each class is the best of a row, in float and of the other network, and of both.
+        self._classes: tuple[Counter[int], Counter[int]] = Counter(), Counter()
+        self._agreeing = 0
 
     def add(self, ours: Array, theirs: Array) -> None:
         """Take in one sample: the values in float, and the same of the other network, of one shape."""
         if not ours.size or ours.dtype.kind != "f":
             return
         self._add_answer(ours, theirs)
+        self._add_classes(ours, theirs)
         found, values = theirs.ravel(), ours.ravel().astype(np.float64)
         if not (np.isfinite(values).all() and np.isfinite(found).all()):
             self._close()
@@ -604,6 +612,25 @@ class ValueTally:
         apart = values - found
         self._sums += np.stack([apart, np.square(apart)])
         self._low, self._high = min(self._low, values.min()), max(self._high, values.max())
+
+    def _add_classes(self, ours: Array, theirs: Array) -> None:
+        if ours.ndim != _CLASSIFIER_RANK or (class_count(ours) or 0) < _FEWEST_CLASSES:
+            return
+        mine, other = class_predictions(ours), class_predictions(theirs)
+        if mine is not None and other is not None:
+            self._classes[0].update(mine.tolist())
+            self._classes[1].update(other.tolist())
+            self._agreeing += int((mine == other).sum())
+
+    @property
+    def _answered_by_chance(self) -> bool:
+        """Whether no more rows are of the same class than would be if neither network knew of the other."""
+        before, after = self._classes
+        rows = before.total()
+        if rows < _FEWEST_ANSWERED or self._agreeing >= _SAME_CLASS * rows:
+            return False
+        chance = sum(count * after[name] for name, count in before.items()) / rows**2
+        return self._agreeing <= rows * chance + _BEYOND_CHANCE * math.sqrt(rows * chance * (1 - chance))
 
     @property
     def _all_same(self) -> bool:
@@ -655,7 +682,10 @@ class ValueTally:
     def drowned(self) -> bool:
         """Whether the error is more than the values vary by: their mean alone would tell as much."""
         size = self._spread + self._count * self._mean**2
-        return self._count >= _MOST_ALIKE and self._error > max(self._spread, _DROWNING**2 * size)
+        if self._count < _MOST_ALIKE or self._error <= self._spread:
+            return False
+        told_nothing = self._spread > _VARIES**2 * size and self._answered_by_chance
+        return told_nothing or self._error > _DROWNING**2 * size
 
     @property
     def variation_db(self) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat, QuantType
 
 from roundoff.errors import BadInput, RoundoffError
@@ -94,3 +94,16 @@ def test_what_a_node_lacks_is_named(tmp_path: Path, broken: Any, says: str) -> N
         broken.input[0] = "c"
     with pytest.raises(BadInput, match=says):
         read_quantized(loaded(wrapped(nodes, [value("x", (2, 3))], [value("y")], held), tmp_path))
+
+
+def test_inputs_that_may_be_empty_are_no_damage(tmp_path: Path) -> None:
+    body = helper.make_graph(
+        [node("Tanh", ["state"], "next"), node("Identity", ["going"], "goes")],
+        "body",
+        [value("at", (), TensorProto.INT64), value("going", (), TensorProto.BOOL), value("state", (2, 3))],
+        [value("goes", (), TensorProto.BOOL), value("next", (2, 3))],
+    )
+    loop = helper.make_node("Loop", ["times", "", "x"], ["y"], name="loop", body=body)
+    times = numpy_helper.from_array(np.array(3, np.int64), "times")
+    model = loaded(wrapped([loop], [value("x", (2, 3))], [value("y", (2, 3))], [times]), tmp_path)
+    assert [each.op_type for each in model.proto.graph.node] == ["Loop"]
