@@ -285,10 +285,13 @@ def _kind(
     if scores is not None and scores.guesses:
         # Labels of other classes say nothing of the float network.
         return "not_enough_evidence" if scores.mislabelled else "elsewhere"
-    if proven:
+    # What is measured on samples without content accuses nobody.
+    doubts = () if judgement is None else judgement.doubts
+    blank = any(each.kind == "constant" and each.count == each.of for each in doubts)
+    if proven and not blank:
         return "culprits"
     grade = judgement.grade if judgement is not None else "fine" if loss.agrees or fine else "lossy"
-    if evidence.distributed and grade == "lossy":
+    if evidence.distributed and grade == "lossy" and not blank:
         return "distributed"
     explained = [each for each in findings if not (evidence.distributed and each.cause == "accumulated-error")]
     unexplained = bool(explained) and loss.excess_db(evidence.expected) >= _WORSE_DB
