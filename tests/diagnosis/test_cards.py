@@ -228,6 +228,22 @@ def test_a_culprit_has_its_proof_beside_its_controls_and_the_repair() -> None:
     assert isinstance(card.drawings[0], ChannelDrawing)
 
 
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [("diagnosis.beside_cured", "all others put right"), ("diagnosis.in_silence", "all else in float")],
+)
+def test_a_proof_without_other_errors_does_not_start_as_quantized(key: str, said: str) -> None:
+    finding = FOUND.findings[0]
+    for intervention in (
+        message(key, whole=verbatim("a")),
+        message("diagnosis.likewise", whole=message(key, whole=verbatim("a")), count=2),
+    ):
+        found = replace(FOUND, findings=(replace(finding, intervention=intervention),))
+        card = list(diagnosis_cards(document(found), found, None))[1]
+        assert isinstance(card, CulpritCard)
+        assert (card.ladder[0].label.en, card.ladder[0].text.en) == (said, "−0.1")
+
+
 def test_settings_are_those_of_the_remedy_and_not_of_what_else_would_help() -> None:
     finding = FOUND.findings[0]
     assert finding.remedy is not None

@@ -28,7 +28,7 @@ from roundoff.messages.catalogue import (
     named,
     plain,
 )
-from roundoff.messages.message import phrase_of, short_name
+from roundoff.messages.message import Message, phrase_of, short_name
 from roundoff.messages.numbers import EXACT_DB, decibels_with_unit, number, percent_digits, share_text
 from roundoff.pages.cards import (
     USUAL_LIMIT_DB,
@@ -353,12 +353,29 @@ def _settings(finding: Finding) -> Iterator[str]:
         yield f"--set {shlex.quote(f'{name}={value}')}"
 
 
+def mentions(text: object, key: str) -> bool:
+    """Whether a message is of a key, or has one in its gaps that is."""
+    if isinstance(text, tuple):
+        return any(mentions(each, key) for each in text)
+    if not isinstance(text, Message):
+        return False
+    return text.key == key or any(mentions(each, key) for _, each in text.arguments)
+
+
+def _start(finding: Finding, found: Diagnosis) -> Phrase:
+    """What the network is called that only this is changed in: without its other errors it is not as quantized."""
+    if mentions(finding.intervention, "diagnosis.beside_cured"):
+        return bilingual("card.rung_cured")
+    if mentions(finding.intervention, "diagnosis.in_silence"):
+        return bilingual("card.rung_silence")
+    return bilingual("card.rung_device" if found.side == "device" else "card.rung_quantized")
+
+
 def _ladder(finding: Finding, found: Diagnosis) -> Iterator[Rung]:
     if not finding.measures:
         return
     first, control = finding.measures[0], finding.control
-    start = "card.rung_device" if found.side == "device" else "card.rung_quantized"
-    yield _rung(bilingual(start), first.before, first, role="quantized", strong=True)
+    yield _rung(_start(finding, found), first.before, first, role="quantized", strong=True)
     task = [
         bilingual(
             "card.rung_task",

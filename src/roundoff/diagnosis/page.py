@@ -14,6 +14,7 @@ from roundoff.core.tensors import Topology
 from roundoff.diagnosis.cards import (
     db_text,
     diagnosis_cards,
+    mentions,
     score_table,
 )
 from roundoff.diagnosis.result import COSTS, Check, Control, Diagnosis, Finding, Measure, Repair
@@ -219,19 +220,10 @@ def _in_brief(found: Diagnosis, hero: HeroCard) -> Phrase | None:
     noise = next((each for each in found.measures if each.unit == "dB"), None)
     if noise is not None:
         parts.append(bilingual("diagnosis.outputs_keep", kept=db_text(noise.before)))
-    if _mentions(found.verdict, "diagnosis.verdict_rest_adds_up"):
+    if mentions(found.verdict, "diagnosis.verdict_rest_adds_up"):
         parts.append(bilingual("diagnosis.verdict_rest_adds_up"))
     said = in_all_languages(lambda: semicolons(*(each.within(current_language()) for each in parts)))
     return bilingual("diagnosis.titled", text=said)
-
-
-def _mentions(text: object, key: str) -> bool:
-    """Whether a message is of a key, or has one in its gaps that is."""
-    if isinstance(text, tuple):
-        return any(_mentions(each, key) for each in text)
-    if not isinstance(text, Message):
-        return False
-    return text.key == key or any(_mentions(each, key) for _, each in text.arguments)
 
 
 def _in_terminal(lines: Callable[[], Iterator[_Line]]) -> pages.Facts:

@@ -528,8 +528,8 @@ _NEAR_ONE = 0.5
 _DROWNING = 0.05
 # Fewer values may well be alike.
 _MOST_ALIKE = 64
-# Answers are lost when fewer than this part of so many rows is of the same class, and no more than chance gives
-# with this many standard deviations: then an error of more than the values vary by is one however small it is.
+# Answers are lost when of so many rows fewer than this part is of the same class, and no more than chance gives,
+# with so many standard deviations: an error of more than the values vary by is one then, however small it is.
 _FEWEST_ANSWERED, _SAME_CLASS, _BEYOND_CHANCE = 16, 0.5, 2.0
 
 
