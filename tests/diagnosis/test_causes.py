@@ -240,8 +240,8 @@ def test_copies_of_one_sample_accuse_nobody_of_ranges_they_do_not_fill() -> None
 
 def test_samples_that_are_one_number_all_over_accuse_nobody() -> None:
     quantized, _ = for_target(biased()[0], uneven(200, 2))
-    for value in (0.0, 0.5):
-        blank = ArraySamples({"x": np.full((8, 3, 8, 8), value, np.float32)})
+    for level in (0.0, 0.5):
+        blank = ArraySamples({"x": np.full((8, 3, 8, 8), level, np.float32)})
         for made in (quantized, all_wider(quantized, 8.0)):
             assert diagnose_quantization(made, blank).kind == "not_enough_evidence"
 

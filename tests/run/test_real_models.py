@@ -26,11 +26,9 @@ def test_capturing_everything_changes_nothing(path: Path) -> None:
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
-    # How many threads share a sum decides its last digits; small networks are run on one.
-    options.intra_op_num_threads = 1
     expected = ort.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run(None, feed)
 
-    source = LiveSource(model, MemorySamples([feed]), threads=1)
+    source = LiveSource(model, MemorySamples([feed]))
 
     assert not [info for info in source.tensors if info.problem]
     for info in source.tensors:
