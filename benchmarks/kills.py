@@ -292,7 +292,8 @@ def _watched(words: tuple[str, ...], folder: Path, at: int, told: int) -> int:
             return
         # Without following links: it is the name that is written.
         path = os.path.abspath(os.fsdecode(args[0])) if isinstance(args[0], str | bytes | os.PathLike) else ""  # noqa: PTH100
-        if path.startswith(places):
+        # How often progress is told goes by the clock: counted, the same step would not come twice.
+        if path.startswith(places) and ".roundoff-progress" not in path:
             step()
 
     sys.addaudithook(watch)

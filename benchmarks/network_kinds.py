@@ -54,6 +54,11 @@ class Network:
     lower: bool = False
     trials: int = 24
 
+    @property
+    def least(self) -> float:
+        """Which part of the float score its goal asks for."""
+        return 1 - float(self.goal.rstrip("%")) / 100
+
     def kept(self, exact: float, score: float) -> float:
         """Which part of the float score is left."""
         return exact / score if self.lower else score / exact

@@ -118,3 +118,26 @@ def test_arrays_that_cannot_be_measured_together_are_bad_input() -> None:
         with pytest.raises(roundoff.BadInput) as refused:
             roundoff.measure_pair(*pair)
         assert refused.value.fix
+
+
+@pytest.mark.parametrize(
+    ("call", "said", "chinese"),
+    [
+        (lambda: roundoff.quantize("x.onnx"), "add target= NAME", "请加 target= NAME"),
+        (lambda: roundoff.compare(3, 4), "or a model with data=", "或模型加 data="),
+    ],
+)
+def test_errors_name_keywords_in_every_language(call: Any, said: str, chinese: str) -> None:
+    with pytest.raises(roundoff.BadInput) as refused:
+        call()
+    fix = pickled(refused.value).fix
+    assert said in fix
+    assert chinese in fix.within("zh")
+
+
+def pickled(error: Any) -> Any:
+    """The error as it comes from another process."""
+    made, given, state = error.__reduce__()
+    found = made(*given)
+    found.__dict__.update(state)
+    return found

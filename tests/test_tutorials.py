@@ -2,6 +2,7 @@
 
 import csv
 import gzip
+import json
 import re
 import shlex
 import subprocess
@@ -172,3 +173,27 @@ def test_the_recogniser_s_page_is_complete_without_it() -> None:
             with pytest.raises(SystemExit) as left:
                 main([words[1], "--help"])
             assert left.value.code == 0
+
+
+# Pages that show what the goldens keep, and the lines of which language.
+KEPT = {
+    "docs/reference/accumulate.md": ("accumulate", "en-80"),
+    "docs/reference/diagnose.md": ("diagnose", "en-80"),
+    "docs/reference/diff.md": ("diff", "en-80"),
+    "docs/reference/explain.md": ("explain", "en-80"),
+    "docs/reference/language.md": ("layers", "zh-80"),
+    "docs/reference/partial.md": ("partial", "en-80"),
+    "docs/reference/sensitivity.md": ("sensitivity", "en-80"),
+    "README.md": ("compare-board", "en-80"),
+}
+
+
+@pytest.mark.parametrize(("page", "kept"), KEPT.items(), ids=KEPT)
+def test_what_a_page_shows_is_what_the_program_prints(page: str, kept: tuple[str, str]) -> None:
+    case, view = kept
+    document = json.loads((ROOT / "tests/goldens/data" / f"{case}.json").read_text("utf-8"))
+    printed = document["text"][view]["out"]
+    (block,) = [each for each in CONSOLE.findall((ROOT / page).read_text("utf-8")) if printed[0] in each]
+    shown = block[block.index(printed[0]) :].removesuffix("\n").removesuffix("\n...").splitlines()
+    assert shown == printed[: len(shown)]
+    assert len(shown) >= 5

@@ -23,7 +23,9 @@ assert len(found.result.samples) == 2
 assert roundoff.report(found, "page.md")
 from roundoff.samples import open_samples
 from roundoff.quantize.pipeline import quantize_model
-assert open_samples is roundoff.open_samples and quantize_model is roundoff.quantize_model
+import inspect
+assert inspect.unwrap(roundoff.open_samples) is open_samples
+assert inspect.unwrap(roundoff.quantize_model) is quantize_model
 """
 HEAVY = ("numpy", "onnx", "onnxruntime", "rich", "pydantic", "jinja2", "roundoff.api")
 

@@ -213,7 +213,7 @@ def test_pictures_for_those_who_cannot_see_them_have_words(browser: Browser, tmp
     browser.open(written(tmp_path, large_document(3), language="zh"))
     labels = browser.run(
         "new Promise((done) => setTimeout(() => done("
-        "[...document.querySelectorAll('[role=img], [role=group], .network svg[role]')]"
+        "[...document.querySelectorAll('[role=img], svg[role]')]"
         ".map((each) => each.getAttribute('aria-label') ?? "
         "document.getElementById(each.getAttribute('aria-labelledby'))?.innerText)), 400))"
     )

@@ -1,6 +1,7 @@
 """The command line as a whole: exit codes, interruptions, progress."""
 
 import argparse
+import errno
 import os
 import signal
 import subprocess
@@ -133,6 +134,8 @@ def test_names_are_printed_on_a_terminal_that_lacks_their_letters(tmp_path: Path
     [
         (KeyboardInterrupt(), 130, "interrupted: nothing incomplete was left behind"),
         (MemoryError(), 2, "There is not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 2, "There is not enough memory"),
+        (ImportError("x.so: failed to map segment from shared object"), 2, "There is not enough memory"),
     ],
 )
 def test_what_ends_a_command_early(

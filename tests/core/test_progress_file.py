@@ -58,11 +58,12 @@ def test_what_a_killed_command_had_begun_to_write_goes_with_the_next(tmp_path: P
     )
     (tmp_path / dead).write_text("{")
     (tmp_path / alive).write_text("{")
-    (tmp_path / f"{dead[:-7]}{os.getpid()}").write_text("{")
+    (tmp_path / f"{dead[:-7]}{os.getppid()}").write_text("{")
+    (tmp_path / f"{dead[:-7]}{os.getpid()}").write_text("")  # by a disk that was full
     (tmp_path / f"{dead[:-7]}notes").write_text("{")
     ProgressFile(tmp_path / "out[1]").close()
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [alive, f"{dead[:-7]}{os.getpid()}", f"{dead[:-7]}notes"]
+        [alive, f"{dead[:-7]}{os.getppid()}", f"{dead[:-7]}notes"]
     )
 
 

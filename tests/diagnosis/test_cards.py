@@ -279,6 +279,9 @@ def test_a_histogram_says_what_becomes_zero_and_what_is_cut_off() -> None:
     assert drawn.zero_text is not None
     assert drawn.zero_text.en == "23.6 % of the values become 0"
     assert [text.en for _, text in drawn.limits] == ["clip −8: 3.1 % outside", "clip 7"]
+    # Ends are told with six digits, as the scale is: -8 and 7 are codes all the same.
+    told = histogram_drawing(replace(PROFILE, dtype="s4", scale=0.428571, low=-3.42856, high=2.99999, end=3.0))
+    assert len(told.codes) == 16
     other = histogram_drawing(replace(PROFILE, zeros=0.001))
     assert (other.codes, other.zero) == ((), None)
 

@@ -230,6 +230,22 @@ def test_ranges_of_many_samples_are_not_held_against_a_file_that_is_seen_by_few(
     assert diagnose_quantization(all_wider(quantized, 3.0), few).kind in ("culprits", "not_enough_evidence")
 
 
+def test_copies_of_one_sample_accuse_nobody_of_ranges_they_do_not_fill() -> None:
+    model = biased()[0]
+    quantized, _ = for_target(model, uneven(200, 2))
+    copies = {"x": np.repeat(uneven(1, 3)["x"], 8, axis=0)}
+    found = diagnose_quantization(quantized, ArraySamples(copies))
+    assert (found.kind, found.accused) == ("not_enough_evidence", ())
+
+
+def test_samples_that_are_one_number_all_over_accuse_nobody() -> None:
+    quantized, _ = for_target(biased()[0], uneven(200, 2))
+    for level in (0.0, 0.5):
+        blank = ArraySamples({"x": np.full((8, 3, 8, 8), level, np.float32)})
+        for made in (quantized, all_wider(quantized, 8.0)):
+            assert diagnose_quantization(made, blank).kind == "not_enough_evidence"
+
+
 def test_what_samples_lose_that_ranges_do_not_know_is_said() -> None:
     """The same by hand: quantized anew without each sixth of the samples, which are then run."""
     model, arrays = biased()[0], uneven(24, 1)
@@ -257,7 +273,7 @@ def test_what_samples_lose_that_ranges_do_not_know_is_said() -> None:
 def test_the_range_of_a_file_is_kept_as_far_as_rarer_samples_may_reach() -> None:
     model, few = biased()[0], ArraySamples(uneven(24, 1))
     quantized, _ = for_target(model, uneven(24, 1))
-    for times, kept in ((1.2, True), (2.5, False), (10.0, False)):
+    for times, kept in ((1.2, True), (3.0, False), (10.0, False)):
         case = open_case(all_wider(quantized, times), few)
         suspect = next(each for each in case.facts.suspects if each.tensor == "r1")
         own, seen = reach(case.facts.quantizers[suspect.name]), case.facts.observed["r1"].range

@@ -105,8 +105,7 @@ def test_what_one_or_two_samples_of_a_few_gain_is_no_proof(seed: int, count: int
         quantized = changed(quantized, tensor, scaled(float(rng.uniform(0.75, 1.35))))
     found = diagnose_quantization(quantized, ArraySamples({"x": data[:count]}))
     assert not [each for each in found.accused if each.tensors]
-    # Others lose a decibel by it there, 18.9 -> 17.9.
-    assert (found.kind == "healthy") == (seed == 1019)
+    assert found.kind != "healthy"
 
 
 def test_a_range_that_cuts_half_of_the_samples_is_proven() -> None:

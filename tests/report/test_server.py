@@ -244,3 +244,18 @@ def test_several_runs_of_a_model_are_a_trend(tmp_path: Path) -> None:
     trend = page.blocks[1]
     assert isinstance(trend, TableBlock)
     assert [row[0] for row in trend.rows] == [1, 2]
+
+
+def test_runs_are_in_the_order_in_which_they_ended_not_that_of_their_files(tmp_path: Path) -> None:
+    layers = empty_document(layers=full_document().layers, network=full_document().network)
+    for name, ended in (("older", "2026-01-02T03:04:05+00:00"), ("newer", "2026-02-03T04:05:06+00:00")):
+        ran = replace(layers, environment=replace(layers.environment, finished=ended))
+        write_run(ran, tmp_path / name, force=False)
+    # A copy of the older run is the newest file.
+    os.utime(tmp_path / "newer" / "run.json", (1, 1))
+    folder = RunFolder(tmp_path)
+    page = runs_page(folder, tuple(folder.runs().values()), ())
+    table = next(each for each in page.blocks if isinstance(each, TableBlock) and each.id == "runs")
+    ids = [column.id for column in table.columns]
+    told = [(row[ids.index("run")], row[ids.index("written")]) for row in table.rows]
+    assert told == [("newer", "2026-02-03 04:05"), ("older", "2026-01-02 03:04")]

@@ -1,4 +1,5 @@
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from roundoff.graph.load import Model
 from roundoff.graph.shapes import values
 from roundoff.messages.numbers import parse_size
 from roundoff.run import budget as memory
-from roundoff.run.budget import PROGRAM_BYTES, Planner, available_memory, split_passes
+from roundoff.run.budget import PROGRAM_BYTES, Planner, available_memory, split_passes, useful_threads
+from roundoff.run.session import available_threads
 from tests.models import conv_net, loaded
 
 MIB = 2**20
@@ -35,6 +37,20 @@ def planner(model: Model, limit: int) -> Planner:
     everything = values(model, SHAPES)
     captured = [value.name for value in everything if value.node]
     return Planner(model, everything, captured=captured, shapes=SHAPES, limit=limit)
+
+
+@pytest.mark.parametrize(("rows", "threads"), [(1, 1), (100_000, 0)])
+def test_nodes_that_compute_little_have_one_thread(rows: int, threads: int, tmp_path: Path) -> None:
+    model = loaded(conv_net(), tmp_path)
+
+    assert useful_threads(model, values(model, {"image": (rows, 3, 8, 8)})) == (threads or available_threads())
+
+
+def test_tensors_of_unknown_size_may_be_large(tmp_path: Path) -> None:
+    model = loaded(conv_net(), tmp_path)
+    everything = [replace(value, shape=None) for value in values(model, SHAPES)]
+
+    assert useful_threads(model, everything) == available_threads()
 
 
 def test_one_pass_when_there_is_room(tmp_path: Path) -> None:

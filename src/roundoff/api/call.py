@@ -15,7 +15,8 @@ from roundoff.api.inputs import DataLike, PathLike, describe_value, is_path
 from roundoff.core.document import environment
 from roundoff.core.progress import SILENT, Progress
 from roundoff.errors import BadInput, RoundoffError, nearest, typed_words
-from roundoff.messages.message import english
+from roundoff.messages.catalogue import Language
+from roundoff.messages.message import Message, Translatable, english
 from roundoff.messages.numbers import parse_number, parse_size, parse_sizes
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ def public(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **options)
         except RoundoffError as error:
             if typed_words() is None:
-                error.what, error.fix = _as_keywords(error.what), _as_keywords(error.fix)
+                error.what, error.fix = _respelled(error.what), _respelled(error.fix)
                 error.args = (error.what,)
             raise
         finally:
@@ -150,14 +151,27 @@ def _no_argument(name: str, given: str) -> str:
     return english("roundoff.{name}() takes no argument {name2!r}.", name=name, name2=given)
 
 
-def _as_keywords(text: str) -> str:
-    """The same text for whoever called a function; commands in it stay commands."""
+@dataclass(frozen=True, slots=True)
+class _KeywordMessage(Message):
+    """A message whose options are spelled as keywords, in every language."""
+
+    def within(self, language: Language) -> str:
+        return _as_keywords(Message.within(self, language), language)
+
+
+def _respelled(text: str) -> str:
+    """The same text for whoever called a function, in whatever language it is read."""
+    if isinstance(text, Translatable):
+        return Translatable(_KeywordMessage(text.message.key, text.message.arguments))
+    return _as_keywords(text)
+
+
+def _as_keywords(text: str, language: Language = "en") -> str:
+    """Options as keywords; commands in a text stay commands."""
     if _COMMAND in text:
         return text
     named = _OPTION.sub(lambda found: found[1].replace("-", "_") + "=", text)
-    changed = _OUTPUT.sub("folder or file", named)
-    # What stays as it is can still be shown in another language.
-    return text if changed == text else changed
+    return _OUTPUT.sub("folder or file" if language == "en" else "文件夹或文件", named)
 
 
 def words_in(given: str | Sequence[str] | None, *, option: str) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """The command line: parse, call the public function, print. A command is a function declared with its options."""
 
 import argparse
+import errno
 import importlib
 import io
 import os
@@ -182,21 +183,31 @@ def _run(words: list[str], terminal: Terminal, *, leave: bool) -> int:
         if leave:
             _leave(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
-    except MemoryError:
+    except Exception as error:
+        starved = _lacks_memory(error)
+        if os.environ.get(SHOW_TRACEBACK) and not starved:
+            raise
         terminal.finish()
+        if not starved:
+            # Whatever no reader foresaw came with a file that somebody gave.
+            terminal.error(_unforeseen(error))
+            return BadInput.exit_code
         limited = arguments is not None and "max_memory" in arguments
         fix = translate("terminal.less_memory") if limited else translate("terminal.more_memory")
         terminal.error(RoundoffError(translate("terminal.no_memory"), fix=fix))
         return RoundoffError.exit_code
-    except Exception as error:
-        # Whatever no reader foresaw came with a file that somebody gave.
-        if os.environ.get(SHOW_TRACEBACK):
-            raise
-        terminal.finish()
-        terminal.error(_unforeseen(error))
-        return BadInput.exit_code
     finally:
         terminal.finish()
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether the system gave no more memory, to Python, a file that is read, a library or a thread."""
+    if isinstance(error, ImportError | RuntimeError):
+        return any(sign in str(error) for sign in _NOT_MAPPED)
+    return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+
+
+_NOT_MAPPED = ("failed to map segment", "annot allocate memory", "can't start new thread")
 
 
 def _unforeseen(error: Exception) -> BadInput:

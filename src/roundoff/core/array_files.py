@@ -38,7 +38,7 @@ class Unreadable(Exception):
         problem: str,
         /,
         *,
-        fix: str = "write the file again, or leave this tensor out",
+        fix: str = english("write the file again, or leave this tensor out"),
         dtype: str = "",
         shape: tuple[int, ...] = (),
     ) -> None:

@@ -112,7 +112,10 @@ class ProgressFile:
             path.unlink(missing_ok=True)
             for left in path.parent.glob(f"{glob.escape(path.name)}.*"):
                 process = left.name.rpartition(".")[2]
-                if process.isascii() and process.isdigit() and not _alive(int(process)):
+                if not (process.isascii() and process.isdigit()):
+                    continue
+                # One of our own is left where the disk was full.
+                if int(process) == os.getpid() or not _alive(int(process)):
                     left.unlink()
 
     def _tell(self) -> None:

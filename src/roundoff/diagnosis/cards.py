@@ -57,6 +57,8 @@ _FEW_STEPS = 4
 _OF_INPUTS = frozenset({"calibration-coverage", "preprocessing"})
 # Codes of so many bits are drawn one by one.
 _DRAWN_BITS = 6
+# Ends and scales are told with six digits: an end so near to a code is that code.
+_SLACK = 1e-3
 # Causes whose evidence is the size of channels; that of others is the distribution of values.
 _OF_CHANNELS = frozenset({"outlier-channel", "residual-outliers"})
 # A line that explains so much of what a device wrote is drawn; an offset of a smaller part of the values is none.
@@ -494,7 +496,7 @@ def histogram_drawing(profile: ValueProfile) -> HistogramDrawing:
     codes: tuple[float, ...] = ()
     low, high = max(profile.low, profile.start), min(profile.high, profile.end)
     if profile.scales == 1 and 0 < high - low < profile.scale * 2**_DRAWN_BITS:
-        first, last = math.ceil(low / profile.scale - 1e-6), math.floor(high / profile.scale + 1e-6)
+        first, last = math.ceil(low / profile.scale - _SLACK), math.floor(high / profile.scale + _SLACK)
         codes = tuple(code * profile.scale for code in range(first, last + 1))
     zeros = profile.scales == 1 and profile.zeros >= _MANY_ZEROS
     clipped = share_text(profile.clipped, 1)

@@ -140,14 +140,14 @@ def _end(asked: float, seen: float, own: float) -> float:
     return own if abs(seen) <= abs(own) < abs(end) and own * seen > 0 else end
 
 
-def _at_data(case: Case, suspect: Suspect, places: Sequence[int] | None = None) -> dict[str, Quantizer]:
-    """The quantizers of a suspect over the range of its values in some samples; slices of a weight keep theirs."""
+def _at_data(case: Case, suspect: Suspect) -> dict[str, Quantizer]:
+    """The quantizers of a suspect over the range of its values; slices of a weight keep theirs."""
     members = [case.facts.quantizers[name] for name in suspect.quantizers]
     if suspect.kind == "weight":
         return {each.name: at_its_range(each, case.facts.values(each.tensor)) for each in members}
     if suspect.tensor not in case.facts.observed:
         return {}
-    return {each.name: with_range(each, *case.facts.value_range(suspect, places)) for each in members}
+    return {each.name: with_range(each, *case.facts.value_range(suspect)) for each in members}
 
 
 def _per_channel(case: Case, suspect: Suspect, change: RemedyChange) -> Fixes:
@@ -295,6 +295,7 @@ def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int
             threads=context.threads,
             most=len(case.runner.indices),
             ranges_only=places is not None,
+            places=places,
         )
     except RoundoffError:
         return None
@@ -303,23 +304,30 @@ def equalized(case: Case, step: Step, context: StepContext, places: Sequence[int
     fitted = both if places is None else [both[place] for place in places if place < len(both)]
     if not compare_outputs(given.float_model, fitted).agrees:
         return None
-    moved = [suspect for suspect in opened.facts.suspects if _moved(case, opened, suspect)]
+    moved = [suspect for suspect in opened.facts.suspects if _moved(case, opened, suspect, places)]
     # Codes that the file has for constants are those of other values.
     known = opened.facts.quantizers
     stale = {name for each in moved if each.kind != "activation" for name in each.quantizers}
     fresh = tuple(replace(each, codes=None) if each.name in stale else each for each in known.values())
     opened = replace(opened, facts=opened.facts.of(fresh))
-    ranges = {name: each for suspect in moved for name, each in _at_data(opened, suspect, places).items()}
+    ranges = {name: each for suspect in moved for name, each in _at_data(opened, suspect).items()}
     return replace(opened, facts=opened.facts.of(tuple(opened.quantizers(retied(opened, ranges)))))
 
 
-def _moved(before: Case, after: Case, suspect: Suspect) -> bool:
-    """Whether a transform changed the values of a suspect: those of a constant, or how far others reach."""
+def _moved(before: Case, after: Case, suspect: Suspect, places: Sequence[int] | None) -> bool:
+    """Whether a transform changed the values of a suspect: those of a constant, or how far others reach.
+
+    Args:
+        before: The network as it was, in all samples.
+        after: The network with the transform, in those that it was fitted to.
+        suspect: The suspect.
+        places: These samples; all by default.
+    """
     tensor = suspect.tensor
     if tensor in after.facts.weights:
         known = tensor in before.facts.weights
         return not known or not np.array_equal(before.facts.values(tensor), after.facts.values(tensor))
-    ours, theirs = (each.facts.tensor_range(tensor) for each in (before, after))
+    ours, theirs = before.facts.tensor_range(tensor, places), after.facts.tensor_range(tensor)
     return ours is None or theirs is None or not np.allclose(ours, theirs, rtol=_SAME_END, atol=0.0)
 
 

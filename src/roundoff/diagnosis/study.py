@@ -21,7 +21,7 @@ from roundoff.diagnosis.checks import (
     remarks_text,
     weights_unseen,
 )
-from roundoff.diagnosis.culprits import Record, asked_bits
+from roundoff.diagnosis.culprits import Record, asked_bits, merged
 from roundoff.diagnosis.error_profile import (
     layer_errors,
     network_score,
@@ -29,7 +29,7 @@ from roundoff.diagnosis.error_profile import (
     with_other_profiles,
     with_profiles,
 )
-from roundoff.diagnosis.ideal import ideals
+from roundoff.diagnosis.ideal import ideals, unlike_values
 from roundoff.diagnosis.interventions import InterventionRunner, can_fuse
 from roundoff.diagnosis.investigation import DiagnoseSettings, Investigation
 from roundoff.diagnosis.loss import Loss, LossMeter, decibels_of
@@ -122,6 +122,7 @@ class QuantizationEvidence:
         layers: What every tensor that leaves a unit loses; None where there was no time for it.
         roomy: What ranges all over the network cost that leave most codes unused; None where they do not.
         others: What samples lose by ranges that were found without them; None where these are of other samples.
+        few: What is lost with the ranges of so few samples that they do not show how far others reach; else None.
     """
 
     case: Case
@@ -140,6 +141,7 @@ class QuantizationEvidence:
     layers: LayerErrors | None = None
     roomy: RoomyLoss | None = None
     others: Loss | None = None
+    few: Loss | None = None
 
     def graded(self, *, skipped: bool = False) -> Judgement | None:
         """The judgement with the user's metric, and with what there was no time for."""
@@ -283,15 +285,19 @@ def _kind(
     if scores is not None and scores.guesses:
         # Labels of other classes say nothing of the float network.
         return "not_enough_evidence" if scores.mislabelled else "elsewhere"
-    if proven:
+    # What is measured on samples without content accuses nobody.
+    doubts = () if judgement is None else judgement.doubts
+    blank = any(each.kind == "constant" and each.count == each.of for each in doubts)
+    if proven and not blank:
         return "culprits"
     grade = judgement.grade if judgement is not None else "fine" if loss.agrees or fine else "lossy"
-    if evidence.distributed and grade == "lossy":
+    if evidence.distributed and grade == "lossy" and not blank:
         return "distributed"
     explained = [each for each in findings if not (evidence.distributed and each.cause == "accumulated-error")]
     unexplained = bool(explained) and loss.excess_db(evidence.expected) >= _WORSE_DB
     roomy = evidence.roomy is not None and evidence.roomy.doubtful
-    if unexplained or roomy or evidence.hurried or evidence.worse:
+    few = evidence.few is not None and loss.excess_db(evidence.few) >= _WORSE_DB
+    if unexplained or roomy or few or evidence.hurried or evidence.worse:
         return "not_enough_evidence"
     # Outputs that agree and a metric that drops: what lies behind the network is to blame.
     agrees = loss.agrees if evidence.judgement is None else evidence.judgement.good
@@ -336,6 +342,8 @@ def _open_text(
         return message(key, db=db)
     if evidence.roomy is not None and evidence.roomy.doubtful and not evidence.findings and not hurried:
         return _roomy_text(message("diagnosis.verdict_loss", db=db), evidence)
+    if evidence.few is not None and not evidence.findings:
+        best = decibels_of(evidence.few.sqnr_db)
     key = "diagnosis.verdict_no_proof_in_time" if hurried else "diagnosis.verdict_no_proof"
     return _roomy_text(message(key, db=db, best=best), evidence)
 
@@ -569,6 +577,7 @@ class _QuantizationDiagnosis:
             layers=self._layers(case),
             roomy=None if self.notebook.out_of_time(2 * case.runner.seconds) else roomy_loss(case),
             others=self._others(case, good=judgement.good),
+            few=self._few(case),
         )
         return conclude(evidence, self.notebook), case
 
@@ -592,6 +601,12 @@ class _QuantizationDiagnosis:
             return loss_left_out(case)
         except RoundoffError:
             return None
+
+    def _few(self, case: Case) -> Loss | None:
+        """What is lost with the ranges that few samples have: these accuse nobody, and allow no good word."""
+        if case.facts.unseen_by_few == 1 or self.notebook.out_of_time(case.runner.seconds):
+            return None
+        return case.loss(merged(unlike_values(case).values()), more=True)
 
     def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
         """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""

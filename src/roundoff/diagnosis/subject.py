@@ -1,5 +1,6 @@
 """A quantized network under diagnosis: who can be to blame, what is known of it, and some of its faults mended."""
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,6 +28,7 @@ from roundoff.messages.message import message
 from roundoff.quantize.transforms.clamp_mask import MaskNeeds, mask_needs
 from roundoff.run.bench import MORE_SAMPLES
 from roundoff.run.capture import Samples, complete_values, read_feed
+from roundoff.run.evaluators import Subset
 from roundoff.run.variants import written_quantizers
 from roundoff.studies.layers.attribution import forwarded_tensors
 
@@ -180,6 +182,8 @@ _UNSEEN = 2.0
 # 1,000 samples end 0.9 times as far in the middle as is extrapolated from 32 of the same kind, 1.4 times in one of
 # 20; and 2.4 times as far as these 32 in one of 100.
 _RARER, _RAREST = 1.4, 2.4
+# That was seen by 32 samples. Fewer show less: by 8 of them all these are twice as much, by 16 half as much again.
+_SHOWN_BY = 32
 
 
 class QuantizationFacts:
@@ -323,14 +327,23 @@ class QuantizationFacts:
         own = (float(each) for each in representable_range(quantizer.params, quantizer.spec))
         safe = self.safe_range(suspect) if rarer else (0.0, 0.0)
         low, high = (
-            not_narrower(mine, end, self._most(abs(mine), _RARER * abs(far)))
+            not_narrower(mine, end, self._most(abs(mine), abs(far)))
             for mine, end, far in zip((low, high), own, safe, strict=True)
         )
         return low, high
 
     def _most(self, seen: float, rarer: float) -> float:
         """How far samples may reach that were not looked at, and others that are not known."""
-        return max(min(rarer, _RAREST * seen), _UNSEEN * seen if self._partly else 0.0)
+        rarer = min(_RARER * rarer, _RAREST * seen) * self.unseen_by_few
+        return max(rarer, _UNSEEN * seen if self._partly else 0.0)
+
+    @cached_property
+    def unseen_by_few(self) -> float:
+        """How many times further others may reach than was seen of networks with more samples; 1 with enough."""
+        # Copies of a sample show no more than one.
+        distinct = (len(np.unique(each.ends, axis=0)) for each in self.observed.values())
+        count = max(distinct, default=_SHOWN_BY)
+        return max(1.0, math.sqrt(_SHOWN_BY / max(1, count)))
 
     def safe_range(self, suspect: Suspect) -> tuple[float, float]:
         """Where the range of an activation has to end for samples like these, rarer ones among them."""
@@ -339,12 +352,13 @@ class QuantizationFacts:
             self._safe[suspect.name] = safe_range(seen, self.quantizers[suspect.name].spec.bits)
         return self._safe[suspect.name]
 
-    def tensor_range(self, tensor: str) -> tuple[float, float] | None:
-        """Smallest and largest value of a tensor, zero included; None where it was not seen."""
+    def tensor_range(self, tensor: str, places: Sequence[int] | None = None) -> tuple[float, float] | None:
+        """Smallest and largest value of a tensor, in all or some samples, zero included; None if not seen."""
         if tensor in self.weights:
             values = self.values(tensor)
             return float(values.min(initial=0.0)), float(values.max(initial=0.0))
-        return self.observed[tensor].range if tensor in self.observed else None
+        seen = self.observed.get(tensor)
+        return None if seen is None else seen.range if places is None else seen.range_of(places)
 
     def channel_ranges(self, suspect: Suspect) -> list[tuple[int, Array, Array]]:
         """Channel axes, each with the smallest and largest value of each channel.
@@ -457,6 +471,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     deadline: Deadline = NO_DEADLINE,
     most: int = MORE_SAMPLES,
     ranges_only: bool = False,
+    places: Sequence[int] | None = None,
 ) -> Case:
     """Run the float network and look at its tensors.
 
@@ -471,6 +486,7 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
         deadline: When all has to be done.
         most: Use so many samples at most.
         ranges_only: Of tensors look only at their values, and do not ask which samples lose most.
+        places: Look at tensors in these of the samples; in all by default.
 
     Raises:
         BadInput: The samples do not fit, or no output can be compared.
@@ -495,9 +511,10 @@ def open_case(  # noqa: PLR0913 - what to look at, what is known of it, and how 
     constant = derived_constants(model.proto.graph)
     known = {each.name for each in everything}
     live = [each for each in quantized.quantizers if each.tensor not in constant and each.tensor in known]
+    seen = range(len(runner.indices)) if places is None else places
     observed = observe(
         model,
-        runner.chosen,
+        Subset(samples, tuple(runner.indices[place] for place in seen)),
         live,
         axes=channel_axes(model, everything),
         threads=threads,

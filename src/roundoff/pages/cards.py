@@ -426,9 +426,14 @@ def coverage_facts(covered: "Coverage", *, samples: bool = True) -> Iterator[Phr
 
 def ran(document: "RunDocument") -> _Fact:
     """When, and how long."""
-    host = document.environment
-    when = host.finished and datetime.fromisoformat(host.finished).strftime("%Y-%m-%d %H:%M")
-    return bilingual("card.run"), (plain(", ".join(filter(None, [when, time_text(host.elapsed_s)]))),)
+    parts = [finished_at(document), time_text(document.environment.elapsed_s)]
+    return bilingual("card.run"), (plain(", ".join(filter(None, parts))),)
+
+
+def finished_at(document: "RunDocument") -> str:
+    """When a run ended, to the minute; empty where its document does not say."""
+    said = document.environment.finished
+    return said and datetime.fromisoformat(said).strftime("%Y-%m-%d %H:%M")
 
 
 def decibels_shown(value: float) -> Phrase:

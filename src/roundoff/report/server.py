@@ -39,7 +39,7 @@ from roundoff.pages.blocks import (
     TableBlock,
     glossary_page,
 )
-from roundoff.pages.cards import chip_of
+from roundoff.pages.cards import chip_of, finished_at
 from roundoff.pages.html.render import html_report
 from roundoff.report.pages import all_pages
 from roundoff.studies.run_diff.page import diff_page
@@ -176,7 +176,7 @@ def runs_page(folder: RunFolder, runs: Sequence[FoundRun], jobs: Sequence[Runnin
     if not runs:
         blocks.append(Paragraph(bilingual("serve.none")))
         return Page("runs", bilingual("serve.title"), tuple(blocks))
-    told = [_told(folder, run) for run in runs]
+    told = sorted((_told(folder, run) for run in runs), key=lambda each: str(each["written"]), reverse=True)
     rows = tuple(tuple(each[column.id] for column in _COLUMNS) for each in told)
     table = TableBlock(
         "runs",
@@ -222,6 +222,8 @@ def _told(folder: RunFolder, run: FoundRun) -> dict[str, Cell]:
     except BadInput as error:
         return {**cells, "verdict": plain(error.what)}
     cells |= {key: value for key, value in run_figures(document).items() if key in cells}
+    # A copy has the time of its file; the run is older.
+    cells["written"] = finished_at(document) or run.written
     headlines = _headlines(document)
     if headlines:
         # A finding without a verdict has a page for its sentence.

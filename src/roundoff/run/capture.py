@@ -16,7 +16,7 @@ from roundoff.graph.nodes import by_session_name
 from roundoff.graph.shapes import Kind, Value, values
 from roundoff.graph.subgraph import tap, tap_shapes
 from roundoff.messages.message import english
-from roundoff.run.budget import CapturePlan, Planner, memory_limit, useful_threads
+from roundoff.run.budget import CapturePlan, Planner, memory_limit
 from roundoff.run.session import Session, open_session
 from roundoff.samples.arrays import matches
 
@@ -366,7 +366,6 @@ class LiveSource:
         self.estimate = self._estimate(planner.plan(shapes), exact=fixed)
         kinds = {name: value.element for name, value in self._values.items()}
         widen = {name: kind.widened for name, kind in kinds.items() if kind and kind.widened != kind.dtype}
-        threads = threads or useful_threads(model, everything)
         self._runner = Runner(model, samples, planner=planner, widen=widen, threads=threads)
         self._now: Captured | None = None
         self._in_sequence = False

@@ -288,6 +288,8 @@ def _bound(case: DeviceReplay, tensor: str) -> float:
 # Cut off is what has this part of a tensor's energy; a range is to blame for no less of what the outputs lose, by
 # no less than this many decibels.
 _CUT_OFF, _LEAST_SHARE, _LEAST_DB = 1e-3, 0.3, 1.0
+# What a line may leave of values whose scale it tells.
+_FITTED = 0.1
 
 
 def _ends(case: DeviceReplay, name: str) -> tuple[float, float]:
@@ -309,7 +311,9 @@ def clipping_findings(case: DeviceReplay, seen: OutputLoss, loss: Loss, accused:
     inputs = {name: _ends(case, name) for name in case.inputs}
     limits = {} if case.quantizers else {**inputs, **case.numbers.limits}
     for name, ends in limits.items():
-        if name in accused:
+        # The ends of codes are as uncertain as the scale that was fitted to them.
+        fit = case.readout.fits.get(name)
+        if name in accused or (fit is not None and fit.rest > _FITTED):
             continue
         # What a fault in front makes larger than the float model's values is cut off by right.
         held = [case.feed(at)[name] if name in inputs else case.readout.exact(name, at) for at in case.indices]

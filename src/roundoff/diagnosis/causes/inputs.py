@@ -244,6 +244,7 @@ class RoomyRanges:
         count: How many there are.
         beyond: How many times as wide as rarer samples may need the one in the middle is.
         safe: Those of which half of the codes are not used, as wide as rarer samples may need.
+        few: How many times more that may be, by so few samples.
     """
 
     times: float
@@ -251,16 +252,17 @@ class RoomyRanges:
     count: int
     beyond: float
     safe: Fixes
+    few: float
 
     @property
     def faulty(self) -> bool:
         """Whether that is more than samples which were not seen may need."""
-        return self.beyond >= _ROOMY
+        return self.beyond >= _ROOMY * self.few
 
     @property
     def doubtful(self) -> bool:
         """Whether that is more than such samples were seen to need."""
-        return self.times >= _FURTHER
+        return self.times >= _FURTHER * self.few
 
 
 def roomy_ranges(case: Case) -> RoomyRanges | None:
@@ -287,12 +289,13 @@ def roomy_ranges(case: Case) -> RoomyRanges | None:
         {name: with_range(facts.quantizers[name], *ends[each][at]) for each in wide for name in each.quantizers}
         for at in range(2)
     )
-    return RoomyRanges(times, fixes, len(wide), beyond, safe)
+    return RoomyRanges(times, fixes, len(wide), beyond, safe, facts.unseen_by_few)
 
 
 def _misfits(case: Case, suspects: Iterable[Suspect], *, far: float = _FAR) -> tuple[int, int]:
     """How many suspects reach beyond their ranges, and how many have ranges that are too wide."""
     clipped = wide = 0
+    far *= case.facts.unseen_by_few
     for suspect in suspects:
         damage = case.facts.damage(suspect)
         low, high = reach(case.facts.quantizers[suspect.name])

@@ -48,17 +48,19 @@ class KnownNames:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Scale and zero point of codes that were fitted to the float model.
+    """Scale and zero point of codes that were fitted to the float model, or to what other tensors predict.
 
     Attributes:
         scale: The scale.
         zero: The zero point.
         rest: What the fit leaves, relative to the spread of the values; as uncertain are these.
+        known: Whether the float model's own values are on such a line: then nothing in front hides a gain.
     """
 
     scale: float
     zero: float
     rest: float
+    known: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,6 +134,12 @@ class Readout:
         """
         pair = self.pairs[name]
         return self._values(name, laid_out(pair, self.device.read(pair.candidate, self.samples[sample][1])))
+
+    def codes(self, name: str, sample: int) -> Array | None:
+        """The codes of a tensor whose scale nobody tells, laid out as the float model's; None for others."""
+        pair = self.pairs[name]
+        found = laid_out(pair, self.device.read(pair.candidate, self.samples[sample][1]))
+        return found if found.dtype.kind in "iu" and name not in self.quantizers else None
 
     def exact(self, name: str, sample: int) -> Array:
         """The same tensor in the float model."""
@@ -337,6 +345,10 @@ def _fits_codes(codes: Array, quantizer: Quantizer) -> bool:
     return codes.size == 0 or (int(codes.min()) >= spec.code_min and int(codes.max()) <= spec.code_max)
 
 
+# What a line leaves of right values at most: those of few codes, and noise of what is in front.
+_A_LINE = 0.2
+
+
 def _fitted(exact: Array, codes: Array) -> Fit | None:
     """Scale and zero point of the line from codes to values; None when there is no such line."""
     x, y = codes.astype(np.float64).ravel(), exact.astype(np.float64).ravel()
@@ -349,7 +361,7 @@ def _fitted(exact: Array, codes: Array) -> Fit | None:
         return None
     zero = float(np.rint(x.mean() - y.mean() / scale))
     rest = float(np.sqrt(np.square(y - (x - zero) * scale).mean()) / y.std())
-    return Fit(scale, zero, rest)
+    return Fit(scale, zero, rest, rest < _A_LINE)
 
 
 # Pairing tensors behind a fault: no value fits the float model there, but it fits what its own inputs give.
@@ -717,7 +729,21 @@ class _Prediction:
 
     def result(self) -> Readout:
         kept = {name: self._pairs[name] for name in self._infos if name in self._pairs}
-        return replace(self._readout, pairs=kept)
+        return self._fitted_again(replace(self._readout, pairs=kept))
+
+    def _fitted_again(self, whole: Readout) -> Readout:
+        """Scales of codes by what the device's own tensors predict, which holds behind a fault as well."""
+        for name in whole.pairs if whole.fits else ():
+            codes = None if name in self._feed else whole.codes(name, 0)
+            if codes is None:
+                continue
+            fit = _fitted(self._golden.compute(name, whole.view(0, self._feed)), codes)
+            if fit is not None and (name not in whole.fits or fit.rest < whole.fits[name].rest):
+                whole = replace(
+                    whole,
+                    fits={**whole.fits, name: replace(fit, known=name in whole.fits and whole.fits[name].known)},
+                )
+        return whole
 
 
 def _rest(wanted: Array, seen: Array) -> float | None:

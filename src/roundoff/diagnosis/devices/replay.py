@@ -44,6 +44,8 @@ from roundoff.tensors.stored import ToolScale, scales_of
 
 # Values from which the grid of a tensor is told.
 _ENOUGH_VALUES = 1 << 14
+# A scale that leaves so much of a tensor's spread is none; hidden gains of what is read leave less.
+_NO_LINE = 0.7
 # What stands in for a wrong dump is not rounded as the device's own values were.
 _NOT_ROUNDED = 0.02
 # Noise of a tensor with that of what it reads.
@@ -313,7 +315,9 @@ class DeviceReplay:
             largest_input=largest,
             coarsest=self._coarsest(tensor),
         )
-        expected = expected.wider(self._fit_error(tensor) * float(exact.std()))
+        expected = expected.wider(
+            self._fit_error(tensor) * float(exact.std()) + self._hidden_gain(tensor, found, exact)
+        )
         if numbers.kind != "integer":
             expected = self._coarsened(expected, tensor, exact, given)
         return Pair(found, exact, expected, free)
@@ -459,10 +463,23 @@ class DeviceReplay:
         """The float model with weights in plain 8 bits, one scale for each."""
         return self.golden.with_quantizers(ideal_quantizers(self.model, {}, ()))
 
+    def _hidden_gain(self, tensor: str, found: Array, exact: Array) -> float:
+        """How far values may be off by a gain that codes of unknown scale hide in what a tensor reads."""
+        fits, energy = self.readout.fits, float(np.square(exact, dtype=np.float64).sum())
+        if tensor in fits or not energy or not any(name in fits for name in self.spans[tensor].reads):
+            return 0.0
+        gain = float((exact.astype(np.float64) * found).sum()) / energy
+        return abs(1 - gain) * float(np.abs(exact).max()) if np.isfinite(gain) else 0.0
+
     def _fit_error(self, tensor: str) -> float:
         """How uncertain values are, relative to their spread, by fitted scales and stand-ins for wrong dumps."""
         fits, reads = self.readout.fits, self.spans[tensor].reads
-        errors = [fits[name].rest for name in (tensor, *reads) if name in fits]
+        errors = [fits[name].rest for name in reads if name in fits]
+        # Codes that no line brings near what their own inputs give are wrong, not uncertain, where these inputs
+        # are those of the float model: behind a fault their scales hide gains.
+        own = fits[tensor].rest if tensor in fits else 0.0
+        known = all(name not in fits or fits[name].known for name in reads)
+        errors.append(0.0 if own > _NO_LINE and known else own)
         return max([*errors, _NOT_ROUNDED * any(name in self.believed for name in reads)])
 
     @cached_property
