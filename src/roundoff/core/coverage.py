@@ -154,8 +154,8 @@ class Coverage:
 
 
 DoubtKind = Literal[
-    "nonfinite_inputs", "nonfinite_outputs", "constant", "single", "repeated", "time", "labels", "unrepeatable",
-    "one_class", "flat", "lacking", "indices", "tokens", "file",
+    "nonfinite_inputs", "nonfinite_outputs", "nan", "constant", "single", "repeated", "time", "labels",
+    "unrepeatable", "one_class", "flat", "lacking", "indices", "tokens", "file",
     "statistics", "unread", "guess", "blind",
 ]  # fmt: skip
 
@@ -166,7 +166,8 @@ class Doubt:
 
     Attributes:
         kind: ``nonfinite_inputs``, ``nonfinite_outputs``: samples with NaN or infinite values in what the network
-            is fed, or gives in float. ``constant``: samples that are the same number all over. ``single``: one
+            is fed, or gives in float. ``nan``: samples for which some of what it gives in float is NaN.
+            ``constant``: samples that are the same number all over. ``single``: one
             sample; ``repeated``: the same one many times. ``time``: it ran out. ``labels``: labels beyond the last
             class. ``unrepeatable``: the evaluator answers differently when asked twice. ``one_class``: the float
             network gives the same class for every sample. ``flat``: it gives the same numbers for every sample.

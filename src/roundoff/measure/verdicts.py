@@ -274,6 +274,7 @@ class SampleSanity:
         self._seen = 0
         self._inputs: list[str] = []
         self._outputs: list[str] = []
+        self._nan: list[str] = []
         self._constant: list[str] = []
         self._prints: set[bytes] = set()
         self._first: list[Array] | None = None
@@ -315,6 +316,9 @@ class SampleSanity:
         found = {name: each for name, each in outputs.items() if isinstance(each, np.ndarray)}
         if any(each.size and each.dtype.kind == "f" and not np.isfinite(each).any() for each in found.values()):
             self._outputs.append(sample)
+        # An infinity may be meant, as of what is masked; a value that is no number never is.
+        elif any(each.dtype.kind == "f" and np.isnan(each).any() for each in found.values()):
+            self._nan.append(sample)
         for name, each in found.items():
             # An input that is handed on, such as the words of a text, is no answer.
             answers = each.size and each.ndim <= _CLASSIFIER_RANK and not any(_same(each, fed) for fed in arrays)
@@ -351,10 +355,13 @@ class SampleSanity:
     def doubts(self) -> tuple[Doubt, ...]:
         """What speaks against a good verdict."""
         # What is fed NaN gives NaN: said once.
-        lost = [name for name in self._outputs if name not in self._inputs]
+        lost, partly = (
+            [name for name in names if name not in self._inputs] for names in (self._outputs, self._nan)
+        )
         kinds: tuple[tuple[DoubtKind, list[str]], ...] = (
             ("nonfinite_inputs", self._inputs),
             ("nonfinite_outputs", lost),
+            ("nan", partly),
             ("constant", self._constant),
         )
         found = [Doubt(kind, len(names), self._seen, names[0]) for kind, names in kinds if names]

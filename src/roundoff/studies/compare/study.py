@@ -252,7 +252,8 @@ class _ReferenceSanity:
         # What was compared was fed to both sides: one sample is enough to see that they agree on it.
         # Tensors between inputs and outputs tell more than outputs that never change.
         inner = len(measured) > len(self._inputs) + len(self._outputs)
-        left = ("single", *(("flat",) if inner else ()))
+        # An output with NaN on both sides is not judged, which is said of it.
+        left = ("single", "nan", *(("flat",) if inner else ()))
         found = tuple(each for each in self._seen.doubts() if each.kind not in left)
         found = beside_tensors(found) if inner else found
         large = [each for each in measured if each.moments.count >= _FEWEST_NUMBERS]
