@@ -100,7 +100,7 @@ def repaired(*, kept: bool, cost: CostClass = "free") -> tuple[Fixed, Any]:
         return SampleScores(float(values.mean()), -values)
 
     judge: Any = SimpleNamespace(
-        samples=RepairSamples(names, names),  # type: ignore[arg-type]
+        samples=RepairSamples(names, names),
         alike=False,
         measure=replace(MEASURE, samples=32),
         score=score,
@@ -138,7 +138,8 @@ def test_a_headline_of_a_repair_is_there_only_where_a_step_was_kept() -> None:
 def test_what_a_search_found_is_taken_or_refused_with_its_reason(
     cost: CostClass, spread: float, places_kept: bool, taken: bool, why: str | None
 ) -> None:
-    mine, theirs = SimpleNamespace(), SimpleNamespace()
+    mine: Any = SimpleNamespace()
+    theirs: Any = SimpleNamespace()
     wave = spread * np.tile([1.0, -1.0], 16)
     values = {id(mine): np.full(32, 0.9), id(theirs): 0.95 + wave}
 
@@ -149,8 +150,8 @@ def test_what_a_search_found_is_taken_or_refused_with_its_reason(
 
     names: Any = SimpleNamespace(names=("a",) * 32)
     judge: Any = SimpleNamespace(samples=RepairSamples(names, names), measure=MEASURE, score=score)
-    places: Any = Fixed(mine, Repair((replace(STEP, kept=places_kept),), ()))  # type: ignore[arg-type]
-    searched: Any = Fixed(theirs, Repair((replace(STEP, cost=cost),), ()))  # type: ignore[arg-type]
+    places: Any = Fixed(mine, Repair((replace(STEP, kept=places_kept),), ()))
+    searched: Any = Fixed(theirs, Repair((replace(STEP, cost=cost),), ()))
     found = better_of(places, searched, judge)
     assert (found.quantized is theirs) is taken
     last = found.repair.steps[-1]

@@ -88,10 +88,9 @@ def _warnings_as_notes(path: Path) -> Iterator[None]:
     """What a file of the user's warns of is a note, as our own warnings are; its filters stay as they are."""
     shown = warnings.showwarning
 
-    def note(text: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        _LOGGER.warning(
-            "%s", english("{path} warns: {kind}: {text}", path=path, kind=category.__name__, text=text)
-        )
+    def note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        kind = category.__name__
+        _LOGGER.warning("%s", english("{path} warns: {kind}: {text}", path=path, kind=kind, text=message))
 
     warnings.showwarning = note
     try:
