@@ -158,7 +158,9 @@ def added_operators(before: Model, after: Model) -> dict[str, int]:
     return dict(sorted((theirs - ours).items()))
 
 
-def network_score(of: NetworkName, scores: Array, *, samples: int, held_out: bool = False) -> NetworkScore:
+def network_score(
+    of: NetworkName, scores: Array, *, samples: int, held_out: bool = False, grouped: bool = False
+) -> NetworkScore:
     """The user's metric of a network.
 
     Args:
@@ -166,9 +168,10 @@ def network_score(of: NetworkName, scores: Array, *, samples: int, held_out: boo
         scores: A value for each sample, or one for all.
         samples: On how many samples.
         held_out: Whether nothing was chosen on them.
+        grouped: Whether scores are what groups of samples add to one for all.
     """
     flat = np.atleast_1d(scores).astype(np.float64)
-    answers = flat.size > 1 and bool(np.isin(flat, (0.0, 1.0)).all())
+    answers = not grouped and flat.size > 1 and bool(np.isin(flat, (0.0, 1.0)).all())
     right = int(flat.sum()) if answers else None
     ends = mean_interval(flat) if right is None else share_interval(right, flat.size)
     count = samples if right is None else flat.size

@@ -1,5 +1,6 @@
 """What a diagnosis is asked, how long it may take, and what it has looked at so far."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from roundoff.measure.classes import class_count, class_places, class_prediction
 from roundoff.measure.verdicts import PairedChange, label_doubts, paired_change, repeat_doubts
 from roundoff.messages.message import Message, english, message, verbatim
 from roundoff.run.capture import Samples, read_feed
-from roundoff.run.evaluators import CountedRun, EvaluationSamples, Evaluator, make_run, remembering
+from roundoff.run.evaluators import CountedRun, EvaluationSamples, Evaluator, Run, make_run, remembering
 
 
 def _no_doubts(_model: Model, _values: Array) -> tuple[Doubt, ...]:
@@ -87,24 +88,34 @@ class TaskMetric:
     def change(self, before: Model, after: Model, known: tuple[Array, Array]) -> PairedChange:
         """What is lost from one network to another, with its chance; by the jackknife where it is one number.
 
-        Each of a few groups of samples is left out in turn: groups by themselves would be too small for ranks.
-
         Args:
             before: One network.
             after: The other.
             known: The scores of both.
         """
         plain = paired_change(*known, higher_is_better=self.higher_is_better)
-        count, some = min(_GROUPS, self.samples // 2), self.some
-        if known[0].size > 1 or count < 2 or some is None or not self.splits(before):
+        if known[0].size > 1 or not self.splits(before):
             return plain
-        left = [[at for at in range(self.samples) if at % count != group] for group in range(count)]
         ours, theirs = (
-            count * whole.mean() - (count - 1) * np.array([float(some(model, places).mean()) for places in left])
+            self.pseudo_values(model, float(whole.mean()))
             for model, whole in zip((before, after), known, strict=True)
         )
+        if ours is None or theirs is None:
+            return plain
         found = paired_change(ours, theirs, higher_is_better=self.higher_is_better)
         return replace(found, loss=plain.loss, samples=self.samples)
+
+    def pseudo_values(self, model: Model, whole: float) -> Array | None:
+        """What each of a few groups of samples adds to one number for all, by the jackknife; None for too few.
+
+        Each group is left out in turn, so that never fewer than half of the samples are asked for: groups by
+        themselves would be too small for ranks.
+        """
+        count, some = min(_GROUPS, self.samples // 2), self.some
+        if count < 2 or some is None:
+            return None
+        left = [[at for at in range(self.samples) if at % count != group] for group in range(count)]
+        return count * whole - (count - 1) * np.array([float(some(model, places).mean()) for places in left])
 
     def drop(self, before: float, after: float) -> float:
         """How much worse the second score is."""
@@ -117,6 +128,23 @@ _SAME_VALUE = 1e-5
 _MOST_ONE_BY_ONE, _GROUPS = 512, 8
 
 
+@dataclass(slots=True)
+class _LastRun:
+    """The network that was asked about last: samples are computed once, whichever group of them is left out."""
+
+    threads: int | None
+    max_memory: int | None
+    model: Model | None = None
+    run: Run | None = None
+
+    def __call__(self, model: Model) -> Run:
+        if self.run is None or self.model is not model:
+            self.model = self.run = None
+            self.run = remembering(make_run(model, threads=self.threads), max_memory=self.max_memory)
+            self.model = model
+        return self.run
+
+
 def evaluator_metric(
     evaluator: Evaluator, samples: Samples, *, threads: int | None = None, max_memory: int | None = None
 ) -> TaskMetric:
@@ -126,26 +154,39 @@ def evaluator_metric(
     """
     by_sample: list[bool] = []
     asked: list[int] = []
+    run_of = _LastRun(threads, max_memory)
 
     def values(model: Model) -> Array:
-        kept = remembering(make_run(model, threads=threads), max_memory=max_memory)
-        run, count = CountedRun(kept), len(samples.names)
-        whole = np.atleast_1d(evaluator.measure(run, EvaluationSamples(model, samples)))
+        run, count = CountedRun(run_of(model)), len(samples.names)
+
+        def score(places: Sequence[int] | None = None) -> Array:
+            return evaluator.measure(run, EvaluationSamples(model, samples, places))
+
+        def is_mean_of(parts: Array, sizes: Sequence[int] | None = None) -> bool:
+            mean = np.average(parts, weights=sizes)
+            return bool(np.isclose(mean, whole.mean(), rtol=_SAME_VALUE, atol=_SAME_VALUE))
+
+        whole = np.atleast_1d(score())
         asked.append(run.calls)
         if whole.size > 1 or not 1 < count <= _MOST_ONE_BY_ONE or by_sample == [False]:
             return whole
-        try:
-            each = np.array(
-                [evaluator.measure(run, EvaluationSamples(model, samples, [at])).mean() for at in range(count)]
-            )
-        except BadInput:
-            each = np.full(count, np.nan)
-        if not by_sample:
-            by_sample.append(bool(np.isclose(each.mean(), whole.mean(), rtol=_SAME_VALUE, atol=_SAME_VALUE)))
+        halves = [range(at, count, 2) for at in (0, 1)]
+        with warnings.catch_warnings():
+            # That ranks of one sample are none is known. What is no mean of two halves is not asked for them.
+            warnings.simplefilter("ignore")
+            try:
+                fits = bool(by_sample) or is_mean_of(
+                    np.array([score(part).mean() for part in halves]), [*map(len, halves)]
+                )
+                each = np.array([score([at]).mean() for at in range(count)]) if fits else whole
+            except BadInput:
+                fits, each = False, whole
+        # Ranks of a network that is right may be 1 for each sample, too: the next network shows what they are.
+        by_sample[:] = [fits and is_mean_of(each)]
         return each if by_sample[0] else whole
 
     def some(model: Model, indices: Sequence[int]) -> Array:
-        return evaluator.measure(make_run(model, threads=threads), EvaluationSamples(model, samples, indices))
+        return evaluator.measure(run_of(model), EvaluationSamples(model, samples, indices))
 
     def doubts(model: Model, known: Array) -> tuple[Doubt, ...]:
         again = values(model)

@@ -126,12 +126,12 @@ def _title(change: RemedyChange, name: str) -> Message | None:
 
 # What networks are scored by, sample by sample: two of them are compared on the same ones.
 
-# A metric that is one number for all samples is asked for so many groups of them.
-_GROUPS = 8
 # Held out, so many samples are run at most where outputs are compared; all that were given for it alone.
 _MOST_HELD_OUT = 64
 # Samples of which none tells anything of the next.
 _NO_SAMPLE = frozenset({"repeated", "constant", "single"})
+# What groups of samples add differs by rounding alone.
+_STILL = 1e-9
 # As good as what was expected, within so many decibels; and a metric within this part of its value in float.
 _GOOD_DB, _GOOD_PART = 1.5, 0.01
 # A file that is worse than its quantizers by this much has something else in it.
@@ -148,12 +148,14 @@ class SampleScores:
             with its sign; None where only the whole is known.
         energy: Whether that is energy, and the value decibels.
         loss: What is lost at each part of the outputs, where energies are compared.
+        grouped: Whether one number for all samples is known by what groups of them add to it.
     """
 
     value: float
     harm: Array | None = None
     energy: bool = False
     loss: Loss | None = None
+    grouped: bool = False
 
     def gain(self, before: "SampleScores") -> tuple[float, float] | None:
         """What is gained over another network on the same samples, with a confidence of 95 %."""
@@ -162,9 +164,14 @@ class SampleScores:
         if self.energy:
             return paired_energy_gain_db(before.harm, self.harm)
         gains = before.harm - self.harm
+        if self.grouped and float(np.ptp(gains)) > _STILL:
+            return mean_interval(gains)
         # Right and wrong answers, and shares of them: none that changed proves little.
         shares = all(each.min() >= -1 and each.max() <= 0 for each in (before.harm, self.harm))
-        return _turned(agreement_interval(-gains)) if shares else mean_interval(gains)
+        if shares:
+            return _turned(agreement_interval(-gains))
+        # Where no group changes, chance is not seen, which is not to say that there is none.
+        return None if self.grouped else mean_interval(gains)
 
 
 def _turned(ends: tuple[float, float] | None) -> tuple[float, float] | None:
@@ -302,20 +309,20 @@ class RepairJudge:
             network = switch_on(network.float_model, network.quantizers)
         found = self._values(metric, network)
         harm = None if found.ndim == 0 else -self._sign * found
-        return SampleScores(float(found.mean()), harm)
+        return SampleScores(
+            float(found.mean()), harm, grouped=metric.some is not None and found.size < metric.samples
+        )
 
     def _values(self, metric: TaskMetric, network: Model) -> Array:
         """A value for each sample, or for each of a few groups of them where the metric has one number."""
         if metric.some is None:
             return np.asarray(metric.measure(network))
-        places, some = list(range(metric.samples)), metric.some
-        found = some(network, places)
-        count = min(_GROUPS, len(places) // 2)
-        if found.ndim or self.samples.held_out is None or count < 2:
+        found = metric.some(network, range(metric.samples))
+        if found.ndim or self.samples.held_out is None:
             return found
-        groups = np.array([float(some(network, places[at::count])) for at in range(count)])
-        # Groups are of about one size; what is told is the value of all samples, their mean is moved to it.
-        return np.asarray(groups + (float(found) - groups.mean()))
+        groups = metric.pseudo_values(network, float(found))
+        # What is told is the value of all samples: the mean of what groups add is moved to it.
+        return found if groups is None else groups + (float(found) - groups.mean())
 
     def _decibels(self, network: QuantizedModel | Model, *, held_out: bool) -> SampleScores:
         runner = self._runner(network, held_out=held_out)
@@ -485,19 +492,24 @@ def better_of(fixed: Fixed, searched: Fixed, judge: RepairJudge) -> Fixed:
     """What remedies of single places and a search came to: one of both, with the steps of both.
 
     A search makes the whole model anew, ranges that were not at fault among it: it has to be better beyond chance,
-    on samples that neither was fitted to where there are some.
+    on samples that neither was fitted to where there are some; better alone where it costs nothing and there is
+    nothing else.
     """
     step, ours = searched.repair.steps[0], fixed.repair
-    held_out = judge.samples.held_out is not None
+    held_out, free = judge.samples.held_out is not None, step.cost == "free"
+    refused = step.why
     if step.kept:
         mine, theirs = (judge.score(each.quantized, held_out=held_out) for each in (fixed, searched))
         gain = theirs.gain(mine)
         better = replace(judge.measure, before=mine.value, after=theirs.value).improved
-        if better and (gain[0] > 0 if gain is not None else held_out):
+        shown = gain[0] > 0 if gain is not None else held_out
+        if better and not shown:
+            refused = message("diagnosis.repair_only_chance" if free else "diagnosis.repair_chance")
+        if better and (shown or (free and not any(each.kept for each in ours.steps))):
             why = message("diagnosis.search_better")
             steps = [replace(each, kept=False, why=why) if each.kept else each for each in ours.steps]
             return replace(searched, repair=replace(searched.repair, steps=(*steps, step)))
-    last = replace(step, kept=False, why=step.why or message("diagnosis.repair_no_better"))
+    last = replace(step, kept=False, why=refused or message("diagnosis.repair_no_better"))
     return replace(fixed, repair=replace(ours, steps=(*ours.steps, last)))
 
 
@@ -604,8 +616,9 @@ def judge_repair(
         said = replace(judge.measure, before=before.value, after=known.value)
         steps.insert(0, RepairStep(message("diagnosis.repair_written_anew"), "free", 1, said, kept=True))
     count, told = _counted(after, parts.held_out), _told(judge, before, after)
-    rejected = held_out and any(step.kept for step in steps) and not told.improved
+    rejected = not any(step.kept for step in steps) or (held_out and not told.improved)
     if rejected:
+        # What was calibrated anew to try things on is no repair: without one the model is as it was given.
         why = message("diagnosis.repair_worse_elsewhere", count=count)
         steps = [replace(step, kept=False, why=why) if step.kept else step for step in steps]
         fixed = replace(fixed, quantized=source.quantized, plan=None, method="")
@@ -678,6 +691,7 @@ def _scores(found: Sequence[SampleScores], told: Measure, *, held_out: bool) -> 
             np.asarray(each.value) if each.harm is None else sign * each.harm,
             samples=told.samples,
             held_out=held_out,
+            grouped=each.grouped,
         )
         for name, each in zip(get_args(NetworkName), found, strict=True)
     )
@@ -719,8 +733,9 @@ def _against_float(
     lost = _turned(after.gain(in_float))
     if lost is None:
         # One number for all samples: that it is as good as in float is all that can be seen.
-        bad = sign * (in_float.value - after.value) > allowed
-        return None, message("diagnosis.repair_loses", metric=told.what) if bad else None
+        if sign * (in_float.value - after.value) > allowed:
+            return None, message("diagnosis.repair_loses", metric=told.what)
+        return None, None if after.harm is None else message("diagnosis.repair_no_interval", metric=told.what)
     low, high = sorted(in_float.value - sign * each for each in lost)
     if after.harm is not None and after.harm.min() >= -1 and after.harm.max() <= 0:
         low, high = max(0.0, low), min(1.0, high)

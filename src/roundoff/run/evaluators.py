@@ -8,9 +8,11 @@ sequence of such inputs.
 import contextlib
 import importlib.util
 import inspect
+import logging
 import math
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
@@ -35,6 +37,7 @@ from roundoff.run.session import open_session
 # Python files of the user's: reading them, and saying what went wrong in which of their lines.
 
 _MOST_SHOWN = 60
+_LOGGER = logging.getLogger("roundoff.run")
 
 
 def load_user_module(path: Path, *, what: str) -> ModuleType:
@@ -72,12 +75,29 @@ def call_user_code(function: Callable[..., Any], *values: Any, path: Path, what:
         BadInput: It failed, or would end the program.
     """
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), _warnings_as_notes(path):
             return function(*values)
     except RoundoffError:
         raise
     except (Exception, SystemExit) as error:
         raise _failed(path, error, what=what) from error
+
+
+@contextlib.contextmanager
+def _warnings_as_notes(path: Path) -> Iterator[None]:
+    """What a file of the user's warns of is a note, as our own warnings are; its filters stay as they are."""
+    shown = warnings.showwarning
+
+    def note(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        kind = category.__name__
+        _LOGGER.warning("%s", english("{path} warns: {kind}: {text}", path=path, kind=kind, text=message))
+
+    warnings.showwarning = note
+    try:
+        yield
+    finally:
+        if warnings.showwarning is note:
+            warnings.showwarning = shown
 
 
 def objects_with(methods: Sequence[str], module: ModuleType, path: Path, *, what: str) -> list[Any]:
