@@ -112,13 +112,18 @@ def ideals(case: Case) -> list[Ideal]:
     return found
 
 
-def unlike_values(case: Case) -> dict[Suspect, Fixes]:
-    """Activations whose ranges do not fit these samples, whatever others may need, with those that do."""
+def unlike_values(case: Case, *, settings: bool = False) -> dict[Suspect, Fixes]:
+    """Activations whose ranges do not fit these samples, whatever others may need, with those that do.
+
+    Args:
+        case: The network.
+        settings: Only those that no kernel asks for.
+    """
     activations = (each for each in case.facts.suspects if each.kind == "activation")
     found = (
         (each, Ideal(each, *options(case.facts, each, rarer=False)).range_of_values()) for each in activations
     )
-    return {each: option.fixes for each, option in found if option is not None}
+    return {each: option.fixes for each, option in found if option and (option.setting or not settings)}
 
 
 def options(facts: QuantizationFacts, suspect: Suspect, *, rarer: bool = True) -> tuple[float, list[IdealOption]]:

@@ -606,7 +606,7 @@ class _QuantizationDiagnosis:
         """What is lost with the ranges that few samples have: these accuse nobody, and allow no good word."""
         if case.facts.unseen_by_few == 1 or self.notebook.out_of_time(case.runner.seconds):
             return None
-        return case.loss(merged(unlike_values(case).values()), more=True)
+        return case.loss(merged(unlike_values(case, settings=True).values()), more=True)
 
     def _reachable(self, case: Case, mended: Case, best: Fixes, *, good: bool) -> Loss:
         """What is lost with all findings put right, or by what costs a chip nothing where that gives more."""
