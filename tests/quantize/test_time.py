@@ -114,12 +114,12 @@ def test_what_is_optional_is_skipped_and_said(model: Model) -> None:
     assert 1 <= count < 30
     assert found.check is None
     assert [str(each) for each in found.skipped] == [
-        f"calibration on {40 - count} of 40 samples",
+        f"calibration on the other {40 - count} of 40 samples",
         "whether the prepared model computes the same",
         "remarks on samples, sums and levels",
     ]
     with use_language("zh"):
-        assert shown(found.skipped[0]) == f"用 40 个样本中的 {40 - count} 个校准"
+        assert shown(found.skipped[0]) == f"对其余 {40 - count} 个样本（共 40 个）的校准"
     assert any(f"rest on {count} of 40" in str(each) for each in found.notes)
     assert found.judgement is not None
     assert "time" in [each.kind for each in found.judgement.doubts]
@@ -140,7 +140,7 @@ def test_a_time_that_is_over_at_once_leaves_one_sample(model: Model) -> None:
     found = roundoff.diagnose(model.path, target="generic-int8", data=IMAGES, time=1e-9)
     assert found.exit_code == 1
     assert found.result.kind == "not_enough_evidence"
-    assert "calibration on 39 of 40 samples: no time was left" in str(found.result.not_looked_at[0])
+    assert "calibration on the other 39 of 40 samples: no time was left" in str(found.result.not_looked_at[0])
     assert found.result.judgement is not None
     assert "time" in [each.kind for each in found.result.judgement.doubts]
 
