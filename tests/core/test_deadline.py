@@ -23,3 +23,13 @@ def test_it_may_have_begun_earlier() -> None:
 def test_without_an_end_everything_is_allowed() -> None:
     assert Deadline.after(None).left == NO_DEADLINE.left == math.inf
     assert NO_DEADLINE.allows(1e9)
+
+
+def test_a_share_is_of_what_is_left() -> None:
+    now = [10.0]
+    deadline = Deadline.after(8, clock=lambda: now[0])
+    now[0] = 12
+    assert (deadline.share(0.5).at, deadline.share(0.5).given) == (15, 8)
+    now[0] = 20
+    assert deadline.share(0.5).left == 0
+    assert NO_DEADLINE.share(0.5).left == math.inf

@@ -20,7 +20,7 @@ from roundoff.quantize.pipeline import QuantizeSettings, quantize_model
 from roundoff.quantize.targets.files import load_target
 from roundoff.run import bench as bench_module
 from roundoff.run import block_chain
-from roundoff.run.bench import Bench, spread, spread_over
+from roundoff.run.bench import Bench, spread, spread_first, spread_over
 from roundoff.run.block_chain import agreement_db
 from roundoff.run.session import Session, open_session
 from roundoff.samples.sample_set import ArraySamples
@@ -272,3 +272,13 @@ def test_what_networks_have_in_common_is_run_once(tmp_path: Path, monkeypatch: p
     last = max((each for each in every if each.kind == "weight"), key=every.index)
     list(bench.run_switched([0, 1], [each for each in every if each is not last]))
     assert 0 < len(runs) <= 4
+
+
+@given(st.integers(0, 300), st.integers(2, 300))
+def test_every_beginning_of_an_order_spans_all_indices(total: int, count: int) -> None:
+    order = spread_first(total)
+    assert sorted(order) == list(range(total))
+    taken = sorted(order[:count])
+    if total > 1:
+        assert (taken[0], taken[-1]) == (0, total - 1)
+        assert max(np.diff(taken)) <= 2 * (total - 1) / (min(count, total) - 1) + 1

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from roundoff.core.plan import FLOAT, Recipe
+from roundoff.core.progress import Deadline
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
 from roundoff.messages.message import verbatim
@@ -142,7 +143,9 @@ def test_budgets_end_a_search_early_and_say_so() -> None:
     assert str(found.stopped) == "after 4 trials, as --max-trials says"
     assert found.answer.whole
     over = search(
-        FakeProblem(NODES), FakeWorkbench(workbench.accuracy, FakeJudge()), budget=TrialBudget(deadline=0.0)
+        FakeProblem(NODES),
+        FakeWorkbench(workbench.accuracy, FakeJudge()),
+        budget=TrialBudget(deadline=Deadline.after(0.0)),
     )
     assert (len(over.trials), str(over.stopped)) == (1, "when the time was over")
 

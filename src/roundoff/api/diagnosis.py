@@ -193,11 +193,12 @@ def diagnose(
     check_subject(call, model)
     one_of(evaluator=evaluator, labels=labels)
     check_files(("The labels", labels))
-    subject = open_subject(call, model, required=False, explore=explore)
+    deadline = Deadline.after(time, start=call.started)
+    subject = open_subject(call, model, required=False, explore=explore, deadline=deadline)
     if dumps is None:
         check_quantizers(subject)
     work = _Work(subject, evaluator, labels, dumps, aliases, run)
-    settings = work.settings(time, tell)
+    settings = work.settings(deadline, tell)
     if dumps is not None:
         found = work.diagnose_device(dump_format, settings)
     else:
@@ -306,12 +307,12 @@ class _Work:
     run: str | None = None
     made: Any = None
 
-    def settings(self, time: float | None, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
+    def settings(self, deadline: Deadline, tell: "Callable[[Check], None] | None") -> "DiagnoseSettings":
         """How to diagnose."""
         from roundoff.diagnosis.investigation import DiagnoseSettings
         from roundoff.messages.message import as_message, verbatim
 
-        subject, call = self.subject, self.subject.call
+        subject, call, made = self.subject, self.subject.call, self.subject.quantization
         planned = call.get("target") is None or call.get("set") or call.get("rules")
         told: dict[str, Any] = {} if tell is None else {"tell": tell}
         called = verbatim(str(self.dumps) if is_path(self.dumps) else "dumps")
@@ -325,10 +326,12 @@ class _Work:
             given=subject.file,
             # What was asked for each node, where a run of ours or the rules say so.
             plan=subject.plan if planned else None,
-            deadline=Deadline.after(time, start=call.started),
+            deadline=deadline,
             opened_s=call.elapsed_s,
             target="" if subject.plan is None else subject.plan.target,
-            judged=None if subject.quantization is None else subject.quantization.judgement,
+            judged=None if made is None else made.judgement,
+            skipped=() if made is None else made.skipped,
+            few_ranges=made is not None and made.calibration.too_few,
             **told,
         )
 

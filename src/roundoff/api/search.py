@@ -32,6 +32,7 @@ from roundoff.api.outcome import Outcome
 from roundoff.api.subject import check_target, check_weights, notes_on_samples, quantize_settings
 from roundoff.core.document import array_input
 from roundoff.core.files import model_stem
+from roundoff.core.progress import Deadline
 from roundoff.errors import EXIT_OK, EXIT_THRESHOLD_MISSED, BadInput, RoundoffError, nearest
 from roundoff.graph.interface import topology
 from roundoff.messages.catalogue import translate
@@ -372,7 +373,7 @@ def _settings(call: Call, asked: _Asked) -> "TuneSettings":
         max_cost=asked.max_cost,
         costs=None if asked.cost is None else load_costs(as_path(asked.cost, option="--cost")),
         max_trials=asked.max_trials,
-        time_s=asked.time,
+        deadline=Deadline.after(asked.time, start=call.started),
         holdout=asked.holdout,
         sensitivity=_sensitivity(asked.sensitivity),
         local=asked.local,

@@ -20,6 +20,7 @@ from roundoff.api.inputs import (
     own_inputs,
 )
 from roundoff.core.document import bytes_input, input_file
+from roundoff.core.progress import NO_DEADLINE, Deadline
 from roundoff.errors import BadInput, typed_words
 from roundoff.messages.message import NOTHING, Message, as_message, english, message
 
@@ -150,6 +151,7 @@ def open_subject(
     required: bool = True,
     needs_samples: bool = True,
     explore: bool = False,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Subject:
     """Quantize for a target, or read what is quantized; without both it is the float model.
 
@@ -159,6 +161,7 @@ def open_subject(
         required: Whether there must be something quantized; otherwise a float model will do.
         needs_samples: Whether samples must be given even where nothing has to be calibrated.
         explore: Whether other recipes will be tried; what they would quantize is then observed in the same run.
+        deadline: When all has to be done, what comes after it included.
 
     Raises:
         BadInput: The options contradict each other, or what they name cannot be used.
@@ -169,7 +172,7 @@ def open_subject(
         what = english("Neither a quantized model nor a chip to quantize for was given.")
         raise BadInput(what, fix=or_in_project(english("add --quantized FILE or --target NAME")))
     if call.get("target") is not None:
-        return _quantized_here(call, model, explore=explore)
+        return _quantized_here(call, model, explore=explore, deadline=deadline)
     found = _quantized_before(call, model, needs_samples=needs_samples)
     if required:
         check_quantizers(found)
@@ -370,17 +373,19 @@ def check_weights(call: Call, given: GivenModel, *, kind: str) -> None:
     call.limits.check_weights(given.model, doing=doing, times=WEIGHTS_HELD[kind])
 
 
-def _quantized_here(call: Call, model: ModelLike, *, explore: bool) -> Subject:
+def _quantized_here(call: Call, model: ModelLike, *, explore: bool, deadline: Deadline) -> Subject:
     from roundoff.quantize.pipeline import quantize_model
 
     settings = quantize_settings(call)
     given = open_model(model)
     check_weights(call, given, kind="diagnose" if explore else "study")
     samples = samples_for(call, given.model)
-    result = quantize_model(given.model, samples, settings, explore=explore, progress=call.progress)
+    how: dict[str, Any] = {"explore": explore, "progress": call.progress, "deadline": deadline}
+    result = quantize_model(given.model, samples, settings, **how)
     words = message("common.quantized_for", target=settings.target.name, method=str(result.best.method))
     # Said of the model, so that every page that is made of it says so first.
-    quantized, notes = result.quantized, notes_on_samples(call, given.model, samples)
+    quantized = result.quantized
+    notes = () if result.skipped else notes_on_samples(call, given.model, samples)
     return Subject(
         replace(quantized, notes=(*notes, *quantized.notes)),
         samples,

@@ -225,7 +225,7 @@ def _rows(text: str) -> int | None:
     group(
         "running models",
         opt("--max-memory SIZE", "memory the tensors may take, e.g. 2GB"),
-        opt("--threads N", "threads per node (default: all cores)", type=threads),
+        opt("--threads N", "threads per node (default: all cores; 1 where nodes compute little)", type=threads),
     ),
 )
 def compare(args: argparse.Namespace, terminal: Terminal) -> int:

@@ -350,7 +350,7 @@ DASK = opt(
     "--dask ADDRESS?", "workers of a Dask scheduler; without an address a cluster is started here", const="local"
 )
 MEMORY = opt("--max-memory SIZE", "memory to stay within, in several passes if need be")
-THREADS = opt("--threads N", "threads to use (default: all cores)", type=threads)
+THREADS = opt("--threads N", "threads to use (default: all cores; 1 where nodes compute little)", type=threads)
 LIMITS = group("limits", MEMORY, THREADS)
 DATA = group(
     "samples",

@@ -7,7 +7,7 @@ import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -208,6 +208,11 @@ class Deadline:
     def allows(self, seconds: float) -> bool:
         """Whether something that takes so long would be over in time."""
         return self.left > seconds
+
+    def share(self, part: float) -> Self:
+        """The end of a part of the time that is left; without an end where it has none."""
+        now = self.clock()
+        return replace(self, at=now + part * max(0.0, self.at - now))
 
 
 NO_DEADLINE = Deadline()

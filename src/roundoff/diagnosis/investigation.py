@@ -284,6 +284,8 @@ class DiagnoseSettings:
         target: The chip it was quantized for; empty where that is not known.
         pictures: Whether to keep what pictures are drawn from.
         judged: What the judge said of this network and these samples when it was made; None where nobody asked.
+        skipped: What there was no time for when it was made.
+        few_ranges: Whether there was time for so few samples then that their ranges accuse nobody.
     """
 
     arithmetic: Arithmetic = WIDEST
@@ -300,6 +302,8 @@ class DiagnoseSettings:
     target: str = ""
     pictures: bool = True
     judged: Judgement | None = None
+    skipped: tuple[Message, ...] = ()
+    few_ranges: bool = False
 
 
 @dataclass(slots=True)

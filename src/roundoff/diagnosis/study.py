@@ -9,7 +9,6 @@ import numpy as np
 
 from roundoff.core.coverage import Doubt, Judgement, LeftOut, MetricScores, Share
 from roundoff.core.names import shown
-from roundoff.core.progress import Deadline
 from roundoff.core.quantizers import Quantizer
 from roundoff.diagnosis.checks import (
     FewLevels,
@@ -53,7 +52,7 @@ from roundoff.graph.quantized_model import UNREAD, QuantizedModel
 from roundoff.measure.verdicts import with_metric
 from roundoff.messages.message import Argument, Message, as_message, english, joined, message, verbatim
 from roundoff.messages.numbers import EXACT_DB, percent_digits, score_text
-from roundoff.quantize.agreement import judge_outputs
+from roundoff.quantize.agreement import JUDGE_SHARE, judge_outputs
 from roundoff.run.capture import Samples
 
 __all__ = [
@@ -460,8 +459,6 @@ def _victims(evidence: QuantizationEvidence, findings: Sequence[Finding]) -> tup
     return tuple(name for _, name in worst[:_MOST_VICTIMS])
 
 
-# Of a limited time this part goes to the judge.
-_FOR_THE_JUDGE = 0.25
 # The verdict needs so many more runs of the network.
 _LAST_RUNS = 3
 # With fewer samples chance decides; the time that is given may suffice for no more.
@@ -511,6 +508,8 @@ def examine(
             fix=english("give a quantized model with --quantized, or a target with --target"),
         )
     notebook = Investigation(settings)
+    for each in settings.skipped:
+        notebook.skip(each)
     # Ranges may be as large as numbers get, and channels silent.
     with np.errstate(all="ignore"):
         return _QuantizationDiagnosis(quantized, samples, notebook).run()
@@ -543,7 +542,8 @@ class _QuantizationDiagnosis:
             check.result = _outputs_text(case.loss(more=True))
             judgement = self._judgement()
             check.ok = judgement.good
-        hurried = len(case.runner.indices) < min(_FEWEST, len(self.samples.names))
+        few = len(case.runner.indices) < min(_FEWEST, len(self.samples.names))
+        hurried = few or settings.few_ranges
         # Nobody is accused by fewer samples.
         self.notebook.reserve = math.inf if hurried else _LAST_RUNS * case.runner.seconds
         self._asked(case)
@@ -659,14 +659,12 @@ class _QuantizationDiagnosis:
         return self._judged(switch_on(self.quantized.float_model, self.quantized.quantizers))
 
     def _judged(self, network: Model) -> Judgement:
-        settings, deadline = self.notebook.settings, self.notebook.settings.deadline
-        if math.isfinite(deadline.left):
-            deadline = Deadline.after(_FOR_THE_JUDGE * max(0.0, deadline.left), clock=deadline.clock)
+        settings = self.notebook.settings
         return judge_outputs(
             self.quantized.float_model,
             network,
             self.samples,
-            deadline=deadline,
+            deadline=settings.deadline.share(JUDGE_SHARE),
             threads=settings.threads,
             progress=settings.progress,
         ).judgement

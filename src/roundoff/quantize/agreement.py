@@ -51,6 +51,9 @@ def same_output(ours: Any, theirs: Any) -> bool:
 # Outputs with more axes are maps or sequences; a largest element in each row of them means nothing.
 _CLASSIFIER_RANK = 2
 
+JUDGE_SHARE = 0.25
+"""Of a limited time this part of what is left goes to the judge."""
+
 JUDGED_SAMPLES = 64
 """On so many samples, evenly spaced, outputs are judged: by `quantize`, `layers` and `diagnose` alike."""
 
@@ -81,6 +84,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     *,
     indices: Sequence[int] | None = None,
     deadline: Deadline = NO_DEADLINE,
+    hurried: bool = False,
     threads: int | None = None,
     progress: Progress = SILENT,
 ) -> JudgedOutputs:
@@ -94,6 +98,7 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
         samples: What both are fed.
         indices: Which of the samples; those that every command judges on by default.
         deadline: When to be done; what is left then is not judged on.
+        hurried: Whether there was no time to make the candidate as it should be; that is a doubt.
         threads: Threads per node.
         progress: Told of every sample.
 
@@ -104,18 +109,16 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     total = len(samples.names)
     chosen = spread(total, JUDGED_SAMPLES) if indices is None else tuple(indices)
     bench = Bench(reference, samples, threads=threads)
-    computed = bench.beside(chosen, *(model for model in (reference, candidate) if model is not None))
+    networks = (model for model in (reference, candidate) if model is not None)
+    computed = bench.beside(chosen, *networks, deadline=deadline)
     chance = random_outputs(reference)
     tallies = [_OutputTally(name, chance=chance.get(name, "")) for name in outputs(reference)]
     parts: dict[str, list[tuple[OutputPart, _OutputTally]]] | None = None
-    sanity, late, tokens = SampleSanity(), 0, None
+    sanity, late, tokens = SampleSanity(), len(chosen), None
     progress.start("comparing outputs", len(chosen))
     try:
-        for done, index in enumerate(chosen):
-            if done and deadline.left <= 0:
-                late = len(chosen) - done
-                break
-            feed, (left, *others) = next(computed)
+        for index, (feed, (left, *others)) in zip(chosen, computed, strict=False):
+            late -= 1
             right = others[0] if others else left
             if sanity.add(shown(samples.names[index]), feed, left):
                 if parts is None:
@@ -137,7 +140,9 @@ def judge_outputs(  # noqa: PLR0913 - what to run on what, and how much it may t
     measured = len(chosen) - late - len(sanity.unusable)
     covered = Share(total, measured, tuple(each for each in left_out if each.count))
     slices = [own for each in (parts or {}).values() for _, own in each]
-    doubts = (*sanity.doubts(), *((Doubt("time"),) if late else ()))
+    # One sample is too few, but where the time ran out more of them would change nothing.
+    doubts = tuple(each for each in sanity.doubts() if not (late and each.kind == "single"))
+    doubts = (*doubts, *((Doubt("time"),) if late or hurried else ()))
     return _graded(tallies, slices, None if tokens is None else tokens.result(), covered, doubts)
 
 

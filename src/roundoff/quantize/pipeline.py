@@ -9,7 +9,7 @@ import numpy as np
 
 from roundoff.core.coverage import Judgement
 from roundoff.core.plan import Precision, QuantPlan, Recipe, Rule
-from roundoff.core.progress import SILENT, Progress
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
@@ -23,12 +23,18 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import DeferredModel
 from roundoff.measure.metrics import OutputAgreement
 from roundoff.messages.message import Message, english, joined, message, some
-from roundoff.quantize.agreement import JudgedOutputs, PreparationCheck, check_preparation, judge_outputs
+from roundoff.quantize.agreement import (
+    JUDGE_SHARE,
+    JudgedOutputs,
+    PreparationCheck,
+    check_preparation,
+    judge_outputs,
+)
 from roundoff.quantize.calibration.calibration import Calibration, Observe
 from roundoff.quantize.calibration.methods import get_method, options_of
 from roundoff.quantize.parameters import QuantNumbers, level_notes, sum_notes
 from roundoff.quantize.planning.planner import plan_quantization
-from roundoff.quantize.recipes import BuildSettings, RecipeBuilder
+from roundoff.quantize.recipes import CALIBRATION_SHARE, BuildSettings, RecipeBuilder
 from roundoff.run.bench import Bench, spread
 from roundoff.run.capture import NO_INPUTS, Samples
 
@@ -107,6 +113,7 @@ class Quantization:
         trials: All methods that were tried, in the order asked for.
         remarks: What the plan leaves in float inside of subgraphs, and sums that the target cannot hold.
         on_samples: What is to be said of the samples, before anything else.
+        skipped: What there was no time for.
     """
 
     builder: RecipeBuilder
@@ -115,6 +122,7 @@ class Quantization:
     trials: tuple[MethodTrial, ...]
     remarks: tuple[Message, ...] = ()
     on_samples: tuple[Message, ...] = ()
+    skipped: tuple[Message, ...] = ()
 
     @property
     def target(self) -> Target:
@@ -173,6 +181,7 @@ def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activat
     explore: bool = False,
     observe: Observe | None = None,
     progress: Progress = SILENT,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Quantization:
     """Quantize a float model for a target.
 
@@ -186,12 +195,14 @@ def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activat
             the result then needs no other run.
         observe: Observes in other processes; None for nobody.
         progress: Told of every sample.
+        deadline: When all has to be done, what comes after it included: the less time there is, the fewer samples
+            are used, and what nothing else needs is skipped.
 
     Raises:
         BadInput: The model, the samples or the settings do not fit together.
         ModelFailed: The model cannot be run.
     """
-    recipes = _recipes(settings)
+    recipes, ours = _recipes(settings), deadline.share(CALIBRATION_SHARE)
     making = BuildSettings(
         settings.options,
         settings.threads,
@@ -201,6 +212,7 @@ def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activat
         explore=explore,
         calibration=calibration,
         observe=observe,
+        deadline=deadline,
     )
     builder = RecipeBuilder(model, NO_INPUTS if samples is None else samples, settings.target, making=making)
     recipes = tuple(map(builder.plain, recipes))
@@ -209,7 +221,6 @@ def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activat
     # What is wrong with weights is told before anything runs.
     builder.weights(recipes[0])
     prepared = builder.prepared
-    check = None if samples is None else check_preparation(model, prepared.model, samples)
     if samples is None and calibration is None:
         raise BadInput(english("Calibration needs samples and none were given."), fix=english("add --data PATH"))
     if samples is None and len(recipes) > 1:
@@ -224,24 +235,35 @@ def quantize_model(  # noqa: PLR0913 - what is quantized, how, and where activat
         judged: JudgedOutputs | None = None
         if samples is not None:
             quantized = switch_on(built.quantized.float_model, built.numbers.quantizers)
-            judged = judge_outputs(prepared.model, quantized, samples, threads=settings.threads, progress=progress)
+            judged = judge_outputs(
+                prepared.model,
+                quantized,
+                samples,
+                deadline=deadline.share(JUDGE_SHARE),
+                hurried=builder.hurried,
+                threads=settings.threads,
+                progress=progress,
+            )
         method = recipe.method or settings.target.calibration.method
         agreement = () if judged is None else judged.agreement
         trials.append(MethodTrial(method, recipe, built.plan, built.numbers, agreement, judged))
     limit = max(trial.sqnr_db for trial in trials) - _NOISE_DB
     best = next(trial for trial in trials if trial.sqnr_db >= limit)
-    changed = builder.float_model(best.recipe)
-    remarks = (
-        *subgraph_notes(changed, best.plan),
-        *sum_notes(changed, best.numbers.quantizers, settings.target, samples=samples),
-        *(
-            ()
-            if samples is None
-            else level_notes(changed, best.numbers.quantizers, samples, max_memory=settings.max_memory)
-        ),
-    )
-    if settings.target.weight_block and samples is not None:
-        remarks = (*remarks, *wide_weights(builder, best, samples, settings))
+    changed, quantizers = builder.float_model(best.recipe), best.numbers.quantizers
+    remarks = subgraph_notes(changed, best.plan)
+    if not ours.allows(0):
+        skipped = [message("quantize.skip_preparation"), message("quantize.skip_remarks")]
+        seen = builder.calibration(best.recipe)
+        if seen.left_out:
+            every = seen.samples + seen.left_out
+            skipped.insert(0, message("quantize.skip_samples", count=seen.left_out, all=every))
+        return Quantization(builder, None, best, tuple(trials), remarks, skipped=tuple(skipped))
+    check = None if samples is None else check_preparation(model, prepared.model, samples)
+    remarks = (*remarks, *sum_notes(changed, quantizers, settings.target, samples=samples))
+    if samples is not None:
+        remarks = (*remarks, *level_notes(changed, quantizers, samples, max_memory=settings.max_memory))
+        if settings.target.weight_block:
+            remarks = (*remarks, *wide_weights(builder, best, samples, settings))
     return Quantization(builder, check, best, tuple(trials), remarks)
 
 

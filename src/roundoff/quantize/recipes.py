@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from roundoff.core.plan import PlannedQuantizer, Precision, QuantPlan, Recipe, Rule, Step
-from roundoff.core.progress import SILENT, Progress
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import Consumer, QuantParams, QuantSpec
 from roundoff.core.target import Target
 from roundoff.core.tensors import Array
@@ -88,6 +88,9 @@ def varied_target(target: Target, variations: Iterable[str]) -> Target:
     return target
 
 
+CALIBRATION_SHARE = 0.5
+"""Of a limited time this part of what is left may pass while ranges are found; the rest is for what uses them."""
+
 # Whoever asks what a recipe costs builds it next.
 _MOST_PLANS = 16
 
@@ -110,6 +113,7 @@ class BuildSettings:
         explore: Whether to observe what other recipes would quantize, too, so that none of them needs another run.
         calibration: Statistics of an earlier run of the model, before any transform; nothing is observed then.
         observe: Observes in other processes what `calibrate` observes here; None for nobody.
+        deadline: When all has to be done; a part of what is left goes to each calibration made here.
     """
 
     options: Mapping[str, float] = field(default_factory=dict)
@@ -124,6 +128,7 @@ class BuildSettings:
     explore: bool = True
     calibration: Calibration | None = None
     observe: Observe | None = None
+    deadline: Deadline = NO_DEADLINE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,6 +216,11 @@ class RecipeBuilder:
             return self
         making = replace(self._making, folder=None, key="", calibration=None, explore=True)
         return RecipeBuilder(self._model, samples, self.target, making=making, prepared=self.prepared)
+
+    @property
+    def hurried(self) -> bool:
+        """Whether time ran out before all samples were observed, for any recipe."""
+        return any(each.left_out for each in self._calibrations.values())
 
     @property
     def library(self) -> StepLibrary:
@@ -399,8 +409,16 @@ class RecipeBuilder:
         if making.observe is not None:
             found = making.observe(observed, self._samples, wanted, detail)
         else:
-            limits = {"threads": making.threads, "max_memory": making.max_memory}
-            found = calibrate(observed, self._samples, wanted, detail=detail, progress=making.progress, **limits)
+            found = calibrate(
+                observed,
+                self._samples,
+                wanted,
+                detail=detail,
+                threads=making.threads,
+                max_memory=making.max_memory,
+                progress=making.progress,
+                deadline=making.deadline.share(CALIBRATION_SHARE),
+            )
         if file is not None:
             from roundoff.quantize.calibration.files import save_calibration
 

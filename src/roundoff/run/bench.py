@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from roundoff.core.progress import NO_DEADLINE, Deadline
 from roundoff.core.quantizers import Quantizer
 from roundoff.core.tensors import Array
 from roundoff.errors import ModelFailed, RoundoffError
@@ -46,6 +47,12 @@ def spread(total: int, most: int) -> tuple[int, ...]:
     if total <= most:
         return tuple(range(total))
     return tuple(int(index) for index in np.linspace(0, total - 1, most).round())
+
+
+def spread_first(total: int) -> tuple[int, ...]:
+    """All indices, in an order of which every beginning reaches evenly from the first to the last."""
+    finer = (1 + 2**step for step in range(max(1, total).bit_length() + 1))
+    return tuple(dict.fromkeys((*(index for most in finer for index in spread(total, most)), *range(total))))
 
 
 def spread_over(indices: Sequence[int], most: int) -> list[int]:
@@ -407,11 +414,12 @@ class Bench:
             yield [network.run(chunk.feed, sample=chunk.label) for network in networks]
 
     def beside(
-        self, indices: Sequence[int], *networks: Model
+        self, indices: Sequence[int], *networks: Model, deadline: Deadline = NO_DEADLINE
     ) -> Iterator[tuple[Mapping[str, Array], list[dict[str, Any]]]]:
         """Each sample with what networks compute of it, by name; heavy networks run one after the other.
 
-        A session holds all weights: outputs of the first network, which are kept instead, take less.
+        A session holds all weights: outputs of the first network, which are kept instead, take less. After the
+        deadline no other sample is run; one is in any case.
 
         Raises:
             BadInput: A sample does not fit the network.
@@ -419,13 +427,18 @@ class Bench:
         """
         heavy, names = self.model.weight_bytes >= HEAVY_BYTES, self.samples.names
         known: list[list[dict[str, Any]]] = [[] for _ in indices]
-        for network in networks[:-1] if heavy else ():
-            opened = self.open(network)
-            for found, index in zip(known, indices, strict=True):
-                found.append(opened.run(self.feed(index), sample=names[index]))
+        for at, network in enumerate(networks[:-1] if heavy else ()):
+            opened, until = self.open(network), deadline.share(1 / (len(networks) - at))
+            for place, index in enumerate(indices):
+                if place and not until.allows(0):
+                    indices = indices[:place]
+                    break
+                known[place].append(opened.run(self.feed(index), sample=names[index]))
             del opened
         beside = [self.open(each) for each in (networks[-1:] if heavy else networks)]
         for place, index in enumerate(indices):
+            if place and not deadline.allows(0):
+                return
             feed, found = self.feed(index), known[place]
             known[place] = []
             yield feed, [*found, *(each.run(feed, sample=names[index]) for each in beside)]

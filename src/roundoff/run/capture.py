@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol
 
 from roundoff.core.names import shown
-from roundoff.core.progress import Progress
+from roundoff.core.progress import NO_DEADLINE, Deadline, Progress
 from roundoff.core.tensors import Array, InputSpec, TensorInfo
 from roundoff.errors import BadInput, nearest
 from roundoff.graph.interface import hidden_tensors, inputs
@@ -475,17 +475,22 @@ def _is_fixed(spec: InputSpec) -> bool:
     return spec.shape is not None and all(isinstance(size, int) for size in spec.shape)
 
 
-def each_sample(sources: Sequence[LiveSource], doing: str, *, progress: Progress) -> Iterator[str]:
+def each_sample(
+    sources: Sequence[LiveSource], doing: str, *, progress: Progress, deadline: Deadline = NO_DEADLINE
+) -> Iterator[str]:
     """The samples of sources one after the other, to read any of their tensors; at the end all are closed.
 
     Args:
         sources: Networks with the same samples.
         doing: What that is for, as users read it.
         progress: Told of every sample.
+        deadline: After it no other sample is begun; the first one always is.
     """
     progress.start(doing, len(sources[0].samples))
     try:
-        for sample in sources[0].samples:
+        for place, sample in enumerate(sources[0].samples):
+            if place and not deadline.allows(0):
+                break
             yield sample
             progress.advance()
     finally:

@@ -3,7 +3,6 @@
 A repair goes on from what the diagnosis loaded, prepared, calibrated and ran (`RepairSource`).
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -290,7 +289,7 @@ def _search(
         base=source.recipe,
         options={} if source.builder is None else source.builder.options,
         judge=search.judge,
-        time_s=left * _FOR_SEARCH if math.isfinite(left) else None,
+        deadline=settings.deadline.share(_FOR_SEARCH),
         holdout=0.0,
         threads=settings.threads,
         max_memory=settings.max_memory,

@@ -1,6 +1,5 @@
 """Accuracy-based search: from a float model, samples and a goal to the cheapest quantized model that meets it."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from roundoff.core.coverage import Doubt
 from roundoff.core.names import shown
 from roundoff.core.plan import QuantPlan, Recipe, inputs_text
-from roundoff.core.progress import SILENT, Progress
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.target import Costs, Target
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput
@@ -77,7 +76,7 @@ class TuneSettings:
         max_cost: What a model may cost, where the plain one is 1; None for no limit.
         costs: What work costs; as the target says when None.
         max_trials: Most recipes to try; None for no limit.
-        time_s: Seconds after which no new trial is begun; None for no limit.
+        deadline: When no new trial is begun any more; a part of the time goes to each calibration.
         holdout: Share of the evaluation samples that the search does not use, 0 for none; where nobody says, and
             no others are given, a third of them, of few samples up to half.
         sensitivity: What nodes are ranked by.
@@ -97,7 +96,7 @@ class TuneSettings:
     max_cost: float | None = None
     costs: Costs | None = None
     max_trials: int | None = None
-    time_s: float | None = None
+    deadline: Deadline = NO_DEADLINE
     holdout: float | None = None
     sensitivity: str | UserSensitivity = SENSITIVITIES[0]
     local: bool = False
@@ -314,7 +313,6 @@ def tune(
         BadInput: The model, the samples and the settings do not fit together, or code of the user's failed.
         ModelFailed: The model cannot be run.
     """
-    deadline = None if settings.time_s is None else time.monotonic() + settings.time_s
     settings = replace(settings, judge=with_evaluator(settings.judge))
     journal = TrialJournal(None if keeping.folder is None else keeping.folder / JOURNAL_NAME, keeping.problem)
     try:
@@ -328,6 +326,7 @@ def tune(
                 key=keeping.problem.get(MODEL_FACT, ""),
                 library=settings.library,
                 observe=keeping.observe,
+                deadline=settings.deadline,
             )
             builder = RecipeBuilder(model, data.calibration, settings.target, making=making)
         settings = replace(settings, base=builder.plain(settings.base))
@@ -345,7 +344,7 @@ def tune(
             search.problem,
             search.bench,
             settings.strategy,
-            budget=TrialBudget(settings.max_trials, deadline),
+            budget=TrialBudget(settings.max_trials, settings.deadline),
             on_best=search.teller(keeping.on_best),
             on_trial=None if told is None else lambda trial, best: told(trial, best, judge.name),
         )
@@ -446,7 +445,7 @@ class _TuneSearch:
                     (*self._judge.notes, *self._parts.notes, *self._fed(), *self._skipped(), *built.notes)
                 )
             ),
-            doubts=(*self._judge.doubts, *_out_of_time(found.stopped)),
+            doubts=(*self._judge.doubts, *_out_of_time(found.stopped, hurried=self._builder.hurried)),
         )
         return Tuned(tuning, built)
 
@@ -536,6 +535,6 @@ def forced_nodes(plan: QuantPlan, plain: QuantPlan) -> tuple[ForcedNode, ...]:
     )
 
 
-def _out_of_time(stopped: Message) -> tuple[Doubt, ...]:
-    """What was not tried for want of time may be better: nothing good is said of a search that did not end."""
-    return (Doubt("time"),) if stopped.key == "search.ended_time" else ()
+def _out_of_time(stopped: Message, *, hurried: bool) -> tuple[Doubt, ...]:
+    """What was not tried or not observed for want of time may be better: nothing good is said of such a search."""
+    return (Doubt("time"),) if hurried or stopped.key == "search.ended_time" else ()

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from roundoff.core.progress import SILENT, Progress
+from roundoff.core.progress import NO_DEADLINE, SILENT, Deadline, Progress
 from roundoff.core.quantizers import OUTPUT_LIMITS, QuantSpec
 from roundoff.core.tensors import Array
 from roundoff.errors import BadInput, nearest
@@ -33,7 +33,9 @@ from roundoff.quantize.calibration.observer import (
     Observer,
     merge_observations,
 )
+from roundoff.run.bench import spread_first
 from roundoff.run.capture import LiveSource, Samples, each_sample
+from roundoff.run.evaluators import Subset
 from roundoff.run.session import available_threads, give_back_memory
 
 
@@ -194,6 +196,8 @@ def distributions(observation: Observation) -> Iterator[ObservedDistribution]:
 
 # A note names so many tensors.
 _MOST_NAMED = 5
+# Ranges of so many samples show how far others reach: `roundoff.diagnosis.subject` has the measurement.
+_FEWEST = 32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,16 +208,26 @@ class Calibration:
         observations: By tensor name, in execution order.
         samples: Number of samples seen.
         detail: Whether distributions are known, or ranges only.
+        left_out: Number of samples that there was no time for.
     """
 
     observations: Mapping[str, Observation]
     samples: int
     detail: Detail
+    left_out: int = 0
+
+    @property
+    def too_few(self) -> bool:
+        """Whether the time sufficed for so few samples that their ranges accuse nobody."""
+        return self.left_out > 0 and self.samples < _FEWEST
 
     @property
     def notes(self) -> tuple[Message, ...]:
         """What the user should know of the data."""
         notes = [] if self.samples > 1 else [message("quantize.one_sample")]
+        if self.left_out:
+            every = self.samples + self.left_out
+            notes.insert(0, message("quantize.calibrated_in_time", count=self.samples, all=every))
         damaged = {name: each for name, each in self.observations.items() if each.nans or each.infs}
         for name, each in list(damaged.items())[:_MOST_NAMED]:
             bad = each.nans + each.infs
@@ -306,7 +320,8 @@ class Calibration:
         except ChannelMismatch as error:
             what = english("The calibrations cannot be merged: {error}.", error=error)
             raise BadInput(what, fix=english("calibrate both times with the same plan")) from error
-        return Calibration(merged, self.samples + other.samples, self.detail)
+        left_out = self.left_out + other.left_out
+        return Calibration(merged, self.samples + other.samples, self.detail, left_out)
 
 
 Observe = Callable[[Model, Samples, Mapping[str, int | None], Detail], Calibration]
@@ -450,10 +465,12 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
     threads: int | None = None,
     max_memory: int | None = None,
     progress: Progress = SILENT,
+    deadline: Deadline = NO_DEADLINE,
 ) -> Calibration:
     """Observe tensors of a model.
 
-    Memory does not depend on the number of samples. The result does not depend on their order.
+    Memory does not depend on the number of samples. The result does not depend on their order. Where time may run
+    out, samples are taken so that those there was time for span the set.
 
     Args:
         model: The model; inputs and what nodes compute can be observed, constants cannot.
@@ -463,6 +480,7 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
         threads: Threads to use; all cores by default.
         max_memory: Bytes the process may take; most of the free memory by default.
         progress: Told of every sample.
+        deadline: When no other sample is begun; one is observed in any case.
 
     Raises:
         BadInput: There is no such tensor, it holds no numbers, its channels change from sample to sample, or the
@@ -472,12 +490,16 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
     if not tensors:
         return Calibration({}, len(samples.names), detail)
     observers = {name: Observer(axis, ranges_only=detail == "range") for name, axis in tensors.items()}
+    if math.isfinite(deadline.at):
+        samples = Subset(samples, spread_first(len(samples.names)))
     source = LiveSource(
         model, samples, tensors=list(tensors), max_memory=max_memory, threads=_running_threads(threads, detail)
     )
     names = [info.name for info in source.tensors]
     followers = find_derived(model, tensors)
-    for sample in each_sample([source], "calibrating", progress=progress):
+    seen = 0
+    for sample in each_sample([source], "calibrating", progress=progress, deadline=deadline):
+        seen += 1
         for name in names:
             if name not in followers:
                 _observe(observers[name], source, name, sample)
@@ -488,7 +510,7 @@ def calibrate(  # noqa: PLR0913 - what to run, what to observe, and how much it 
             give_back_memory()
     # The model is not needed any more, and what is known takes memory too.
     del source
-    return Calibration(_observations(observers, followers, names), len(samples.names), detail)
+    return Calibration(_observations(observers, followers, names), seen, detail, len(samples.names) - seen)
 
 
 def _observations(

@@ -61,6 +61,7 @@ class _About:
     samples: int
     detail: Detail
     tensors: tuple[_TensorEntry, ...]
+    left_out: int = 0
 
 
 def save_calibration(calibration: Calibration, path: Path, *, model_hash: str = "") -> None:
@@ -76,8 +77,10 @@ def save_calibration(calibration: Calibration, path: Path, *, model_hash: str = 
     """
     observations = calibration.observations
     entries = tuple(_entry(name, each) for name, each in observations.items())
-    about = _About(_FORMAT, _VERSION, model_hash, calibration.samples, calibration.detail, entries)
-    text = json.dumps(asdict(about), ensure_ascii=False).encode()
+    left_out = calibration.left_out
+    about = _About(_FORMAT, _VERSION, model_hash, calibration.samples, calibration.detail, entries, left_out)
+    told = {name: each for name, each in asdict(about).items() if name != "left_out" or each}
+    text = json.dumps(told, ensure_ascii=False).encode()
     arrays = {"about": np.frombuffer(text, np.uint8), **_arrays(list(observations.values()))}
     with writing(path):
         target = Path(os.path.realpath(path))
@@ -123,7 +126,7 @@ def load_calibration(path: Path, *, model_hash: str = "") -> Calibration:
                 english("{path} was observed on another model, or another version of it.", path=path), fix=_AGAIN
             )
         observations = _observations(about, arrays)
-    return Calibration(observations, about.samples, about.detail)
+    return Calibration(observations, about.samples, about.detail, about.left_out)
 
 
 @contextlib.contextmanager
@@ -189,7 +192,7 @@ def _about(members: Mapping[str, Member]) -> _About:
         raise Unreadable(
             english("its table of contents is damaged at {where}: {first}", where=where, first=first["msg"])
         ) from error
-    if about.samples < 0 or len({entry.name for entry in about.tensors}) < len(about.tensors):
+    if min(about.samples, about.left_out) < 0 or len({entry.name for entry in about.tensors}) < len(about.tensors):
         raise Unreadable(
             english("its table of contents is damaged: it lists a tensor twice, or no number of samples")
         )

@@ -5,13 +5,13 @@ Pulsar2 facade compiles configurations. A strategy is a generator that yields wh
 it; what it returns is its answer. Whoever starts a search says how something is tried and remembers it.
 """
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from roundoff.core.plan import Recipe
+from roundoff.core.progress import NO_DEADLINE, Deadline
 from roundoff.errors import BadInput, nearest
 from roundoff.messages.message import NOTHING, Message, english, message
 from roundoff.quantize.planning.rules import parse_precision
@@ -34,17 +34,17 @@ class TrialBudget:
 
     Attributes:
         max_trials: Most recipes to try, those of earlier runs among them; None for no limit.
-        deadline: When no new trial is begun any more, in the time of `time.monotonic`; None for no limit.
+        deadline: When no new trial is begun any more.
     """
 
     max_trials: int | None = None
-    deadline: float | None = None
+    deadline: Deadline = NO_DEADLINE
 
     def exhausted(self, trials: int) -> Message:
         """Why nothing new may be tried; empty when something may."""
         if self.max_trials is not None and trials >= self.max_trials:
             return message("search.ended_trials", count=trials)
-        if self.deadline is not None and time.monotonic() >= self.deadline:
+        if not self.deadline.allows(0):
             return message("search.ended_time")
         return NOTHING
 

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from roundoff.core.files import read_small, write_text
+from roundoff.core.progress import Deadline
 from roundoff.core.tensors import Array
 from roundoff.core.untrusted import parse_json_sequence
 from roundoff.errors import BadInput
@@ -483,8 +484,7 @@ class AccuracyBasedAutoCalibrationBase:
         """Why a model may not be tried; the fully quantized one always may, and the float model costs nothing."""
         if candidate.original or not self.trials:
             return NOTHING
-        seconds = self.options.time_limit
-        deadline = None if seconds is None else self._started + seconds
+        deadline = Deadline.after(self.options.time_limit, start=self._started)
         return TrialBudget(self.options.max_trials, deadline).exhausted(len(self.trials))
 
     def attempt(self, candidate: RollBack) -> RollBackTrial:
