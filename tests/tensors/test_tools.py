@@ -74,6 +74,13 @@ def test_the_chips_run_is_judged_by_golden(tmp_path: Path) -> None:
         open_source(path, run="board")
 
 
+def test_a_golden_run_alone_is_no_board(tmp_path: Path) -> None:
+    path = snapshot(tmp_path, "golden")
+    with pytest.raises(BadInput, match="only the golden run"):
+        open_source(path)
+    assert open_source(path, golden=True).samples == open_source(path, run="golden").samples
+
+
 def test_half_an_analysis_is_named(tmp_path: Path) -> None:
     path = snapshot(tmp_path, "simulator")
     assert [each.key for each in remarks_of(open_source(path))] == ["tensors.rknn_half"]
@@ -168,10 +175,10 @@ class TestQnn(FormatContract):
         file.write_bytes(file.read_bytes()[:-1])
 
 
-def coded(folder: Path, *, values: Array | None) -> Path:
+def coded(folder: Path, *, values: Array | None, kind: str | int = "QNN_DATATYPE_UFIXED_POINT_8") -> Path:
     codes = np.arange(12, dtype=np.uint8).reshape(1, 2, 3, 2)
     entry = {
-        "data_type": "QNN_DATATYPE_UFIXED_POINT_8",
+        "data_type": kind,
         "current_dims": [1, 2, 3, 2],
         "quant_params": {"scale_offset": {"scale": 0.5, "offset": -4}},
     }
@@ -184,8 +191,9 @@ def coded(folder: Path, *, values: Array | None) -> Path:
     return folder
 
 
-def test_codes_are_read_as_values(tmp_path: Path) -> None:
-    source = open_source(coded(tmp_path, values=None))
+@pytest.mark.parametrize("kind", ["QNN_DATATYPE_UFIXED_POINT_8", 0x0408])
+def test_codes_are_read_as_values(tmp_path: Path, kind: str | int) -> None:
+    source = open_source(coded(tmp_path, values=None, kind=kind))
     assert source.samples == ("Result_0", "Result_1")
     np.testing.assert_array_equal(source.read("x", "Result_1").ravel(), (np.arange(12) - 4) * 0.5)
     assert (scales_of(source)["x"].low, scales_of(source)["x"].high) == (-2.0, 125.5)

@@ -29,6 +29,7 @@ _RESULT = re.compile(r"^Result_(\d+)$")
 _NATIVE = "_native"
 _INPUTS = "input_list.txt"
 _CODES = re.compile(r"^QNN_DATATYPE_([SU])FIXED_POINT_(\d+)$")
+_FAMILIES = ("INT", "UINT", "FLOAT", "SFIXED_POINT", "UFIXED_POINT", "BOOL")
 _PLAIN = re.compile(r"^QNN_DATATYPE_(FLOAT|INT|UINT|BOOL)_?(\d+)$")
 _SANITIZED = re.compile(r"[^0-9A-Za-z_]")
 
@@ -184,7 +185,7 @@ class _Described:
         """How tensors with codes are coded."""
         found = {}
         for name, entry in self.graph.items():
-            code, numbers = _CODES.match(str(entry.get("data_type", ""))), self.scale(name)
+            code, numbers = _CODES.match(_type_name(entry)), self.scale(name)
             if code is None or numbers is None or int(code[2]) not in (8, 16):
                 continue
             scale, zero = numbers
@@ -196,7 +197,7 @@ class _Described:
     def probe(self, name: str, path: Path, *, native: bool = False) -> Content:
         """What a file holds: codes as values, float32, or what the JSON says where the length is that."""
         length = stat_file(path)
-        kind = str(self.graph.get(name, {}).get("data_type", ""))
+        kind = _type_name(self.graph.get(name, {}))
         code, plain = _CODES.match(kind), _PLAIN.match(kind)
         if native and code:
             dtype, numbers = np.dtype(f"{'int' if code[1] == 'S' else 'uint'}{code[2]}"), self.scale(name)
@@ -208,7 +209,7 @@ class _Described:
         if plain and (native or plain[1] != "FLOAT" or plain[2] != "32"):
             bits = "bool" if plain[1] == "BOOL" else f"{plain[1].lower()}{plain[2]}"
             own = parse_dtype(bits)
-            dims = self.graph[name].get("current_dims") or ()
+            dims = self.graph[name].get("current_dims", self.graph[name].get("dims")) or ()
             if length == int(np.prod(dims, dtype=np.int64)) * own.itemsize:
                 wanted = own
         if not length or length % wanted.itemsize:
@@ -218,6 +219,16 @@ class _Described:
             )
         shape = self.shape(name, length // wanted.itemsize)
         return Content(wanted.name, shape, functools.partial(map_array, path, offset=0, dtype=wanted, shape=shape))
+
+
+def _type_name(entry: Mapping[str, Any]) -> str:
+    """What a tensor is made of; the tool writes its name, or the number that its headers give it: 0x0408."""
+    told = entry.get("data_type", "")
+    if type(told) is not int:
+        return str(told)
+    family, bits = divmod(told, 0x100)
+    # The width is in decimal digits: 0x16 is 16 bits.
+    return f"QNN_DATATYPE_{_FAMILIES[family]}_{bits:x}" if 0 <= family < len(_FAMILIES) else ""
 
 
 def _decoded(path: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...], numbers: tuple[float, int]) -> Array:

@@ -84,6 +84,11 @@ def open(  # noqa: A001 - every format has an `open`
 
 def _chosen(run: RunSelection, known: Sequence[str], path: Path) -> str:
     if run.name is None:
+        if known == [_GOLDEN] and not run.golden:
+            what = english(
+                "{path} holds only the golden run: nothing there is of a simulator or a board.", path=path
+            )
+            raise BadInput(what, fix=english("run accuracy_analysis again, or say --run golden to judge that one"))
         return _GOLDEN if run.golden and _GOLDEN in known else known[0]
     role = _ROLES.get(run.name.casefold(), run.name.casefold())
     if role not in known:

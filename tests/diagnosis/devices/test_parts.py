@@ -150,7 +150,7 @@ def test_what_is_only_nearer_to_another_sample_is_not_stale() -> None:
     rng = np.random.default_rng(0)
     first, second = rng.standard_normal((2, 200)).astype(np.float32)
     case: Any = SimpleNamespace(
-        tensors=(), indices=(0, 1), readout=SimpleNamespace(samples=(("0", "0"), ("1", "1")))
+        inputs=(), indices=(0, 1), readout=SimpleNamespace(samples=(("0", "0"), ("1", "1")))
     )
     for found, stale in ((first, True), (first + np.float32(0.1) * second, False)):
         expected = Expected(np.asarray(1e-2), 1e-6)

@@ -176,6 +176,23 @@ def test_one_old_sample_behind_the_first_is_told() -> None:
     assert accused(diagnosis(rows)) == [("stale-tensor", "sum4")]
 
 
+@pytest.mark.parametrize("dumped", [False, True])
+def test_samples_in_another_order_are_told_as_that(dumped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a sample belongs to one that is not among those looked at."""
+    monkeypatch.setattr(f"{__name__}.SAMPLES", 12)
+    rows = [
+        {**({"x": fed[None]} if dumped else {}), **row}
+        for fed, row in zip(samples(), board(as_it_is, coded({})), strict=True)
+    ]
+    order = np.random.default_rng(3).permutation(len(rows)).tolist()
+    found = diagnosis([rows[at] for at in order])
+    assert accused(found) == [("sample-order", "x" if dumped else "dense0")]
+    assert f"0 -> {order[0]}" in str(found.findings[0].summary)
+    # One sample that stays is another thing than an order.
+    stale = [*rows[:-1], rows[0]]
+    assert accused(diagnosis(stale))[0][0] == ("sample-order" if dumped else "stale-tensor")
+
+
 def test_a_bias_that_is_left_out_is_named_where_it_is() -> None:
     """Its tensor holds what the product should: values alone would call it right."""
     kept = [name for name in board(as_it_is, as_it_is)[0] if not name.startswith("dense")]

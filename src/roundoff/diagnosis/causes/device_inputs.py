@@ -1,27 +1,35 @@
 """The device is fed something else than the samples."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from roundoff.core.tensors import Array
-from roundoff.diagnosis.causes.device_tensors import robust_line
-from roundoff.diagnosis.devices.proof import called, residual_energy, tried
+from roundoff.diagnosis.causes.device_tensors import (
+    nearest_samples,
+    references_of,
+    robust_line,
+    sample_places,
+)
+from roundoff.diagnosis.devices.proof import MOST_LEFT, called, residual_energy, tried
 from roundoff.diagnosis.devices.replay import DeviceReplay
 from roundoff.diagnosis.devices.suspects import DeviceSuspect, fitted_input
 from roundoff.diagnosis.ideal import alternatives
 from roundoff.diagnosis.registry import ENOUGH, Intervention, Signal, cause
 from roundoff.diagnosis.result import Remedy, RemedyChange
 from roundoff.graph.shapes import input_channel_axis
-from roundoff.messages.message import Argument, Message, joined, message
+from roundoff.messages.message import Argument, Message, joined, message, short_name
+from roundoff.messages.numbers import first_of
 from roundoff.preprocessing.conventions import Hypothesis, InputObservation, alike, plausible, preparations
 from roundoff.studies.check_io.explanation import explain_difference
 
 _Way = Callable[[Array], Array]
 _SIDES = ("exact", "found")
 _PICTURE_RANK, _COLOURS = 4, 3
+# Samples of another order that are named.
+_NAMED = 4
 # An input with a gain explains more than a result with one when it leaves less than this part of the error.
 _CLEARLY = 0.5
 # Ways that leave at most so many times as much of the error as the best one are all told.
@@ -84,6 +92,60 @@ class InputCutOff:
         return Remedy(title, "free", proof.changes)
 
 
+@cause("sample-order", of="device", order=8)
+class SampleOrder:
+    """The device was fed the samples in another order, or another sample than it was to be."""
+
+    def signal(self, case: DeviceReplay, suspect: DeviceSuspect) -> Signal | None:
+        """How many samples of an input, or of what is computed of one that was not dumped, are others'."""
+        at_input = suspect.tensor in case.inputs
+        if len(suspect.pairs) < 2 or not (at_input or _hidden_inputs(case, suspect)):
+            return None
+        held, nearest = _held_by(case, suspect)
+        moved = sum(one != other for one, other in zip(suspect.places, held, strict=True))
+        # A result that is some sample's twice is one that was not written.
+        if not moved or not (at_input or len(set(nearest)) == len(nearest)) or suspect.flow == "dump only":
+            return None
+        return Signal(moved / len(held), {"moved_samples": float(moved)})
+
+    def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
+        """The samples in the device's order."""
+        references = references_of(case, suspect)
+        held, nearest = _held_by(case, suspect)
+        explained = [references[place] for place in nearest]
+        if residual_energy(suspect, explained) > MOST_LEFT:
+            return None
+        named = "', '".join(short_name(name) for name in _hidden_inputs(case, suspect)) or called(suspect)
+        moved = [(one, other) for one, other in zip(suspect.places, held, strict=True) if one != other]
+        names = case.readout.samples
+        order = message("diagnosis.device_input_order")
+        return tried(
+            suspect,
+            explained,
+            changed=message("diagnosis.device_input_order_changed", tensor=named),
+            summary=message(
+                "diagnosis.device_input_order_summary",
+                tensor=named,
+                pairs=first_of(
+                    [f"{names[one][1] or one} -> {names[other][0] or other}" for one, other in moved], _NAMED
+                ),
+            ),
+            changes=(RemedyChange("input", tensors=(suspect.tensor,), value=str(order)),),
+            detail=order,
+        )
+
+    def remedy(self, case: DeviceReplay, suspect: DeviceSuspect, proof: Intervention) -> Remedy:
+        """Give both in one order."""
+        return Remedy(message("diagnosis.device_input_order_remedy"), "outside", proof.changes)
+
+
+def _held_by(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[list[int], list[int]]:
+    """Which sample each of the suspect's holds, by their place in the readout and among the references."""
+    nearest = nearest_samples(suspect, references_of(case, suspect))
+    order = sample_places(case, suspect)
+    return [order[place] for place in nearest], nearest
+
+
 @cause("preprocessing", of="device", order=10)
 class DevicePreprocessing:
     """The device's input is not what the float model is fed: it was prepared in another way."""
@@ -109,18 +171,6 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
     tolerance = float(np.max([np.max(pair.expected.tolerance) for pair in suspect.pairs]))
     found = explain_difference(wanted, had, tolerance=max(tolerance, 1e-4))
     what = called(suspect)
-    other = _other_samples(wanted, had, tolerance)
-    if other:
-        first = next(place for place, source in enumerate(other) if place != source)
-        order = message("diagnosis.device_input_order")
-        return tried(
-            suspect,
-            [wanted[place] for place in other],
-            changed=message("diagnosis.device_input_order_changed", tensor=what),
-            summary=message("diagnosis.device_input_order_summary", tensor=what, own=first, other=other[first]),
-            changes=(RemedyChange("input", tensors=(suspect.tensor,), value=str(order)),),
-            detail=order,
-        )
     changes = () if found is None else found.changes
     how = message("diagnosis.device_input_unexplained")
     if changes:
@@ -138,21 +188,6 @@ def _at_input(suspect: DeviceSuspect) -> Intervention:
         changes=(RemedyChange("input", tensors=(suspect.tensor,), value=", ".join(map(str, said))),),
         detail=said,
     )
-
-
-def _other_samples(wanted: Sequence[Array], had: Sequence[Array], tolerance: float) -> list[int]:
-    """For each of the device's samples the one of the user that it is; empty when they are none, or the same."""
-    found = []
-    for own in had:
-        fits = [
-            place
-            for place, other in enumerate(wanted)
-            if other.shape == own.shape and float(np.abs(other - own).max(initial=0.0)) <= tolerance
-        ]
-        if not fits:
-            return []
-        found.append(fits[0])
-    return [] if found == list(range(len(had))) else found
 
 
 def _hidden_inputs(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[str, ...]:

@@ -172,6 +172,8 @@ def _which(moved: Sequence[tuple[int, int]]) -> Argument:
 
 # So much nearer to another sample than to its own, a tensor is that one's.
 _NEARER = 0.1
+# So many samples of a dump are looked through for the one that a tensor belongs to.
+_MOST_ORDERED = 256
 
 
 @cause("stale-tensor", of="device", order=20)
@@ -182,18 +184,22 @@ class StaleTensor:
         """How many samples hold what another one should."""
         if len(suspect.pairs) < 2:
             return None
-        stale = [other for own, other in enumerate(_nearest(suspect, _references(case, suspect))) if other != own]
+        stale = [
+            other
+            for own, other in enumerate(nearest_samples(suspect, references_of(case, suspect)))
+            if other != own
+        ]
         return Signal(len(stale) / len(suspect.pairs), {"stale_samples": float(len(stale))}) if stale else None
 
     def intervene(self, case: DeviceReplay, suspect: DeviceSuspect) -> Intervention | None:
         """The reference of the other sample."""
-        references = _references(case, suspect)
-        nearest = _nearest(suspect, references)
+        references = references_of(case, suspect)
+        nearest = nearest_samples(suspect, references)
         explained = [references[other] for other in nearest]
         # What is merely nearer to another sample, as few values that are cut off may be, is no copy of it.
         if residual_energy(suspect, explained) > MOST_LEFT:
             return None
-        names = [case.readout.samples[place][0] for place in _order(case, suspect)]
+        names = [case.readout.samples[place][0] for place in sample_places(case, suspect)]
         own = next(index for index, other in enumerate(nearest) if other != index)
         what = called(suspect)
         samples: dict[str, Argument] = {"own": names[own] or own, "other": names[nearest[own]] or nearest[own]}
@@ -213,21 +219,22 @@ class StaleTensor:
         return Remedy(message("diagnosis.stale_tensor_remedy"), "outside", proof.changes)
 
 
-def _references(case: DeviceReplay, suspect: DeviceSuspect) -> list[Array]:
+def references_of(case: DeviceReplay, suspect: DeviceSuspect) -> list[Array]:
     """What the tensor should be in all samples, those of the suspect first."""
     held = [pair.exact for pair in suspect.pairs]
-    if suspect.tensor not in case.tensors:
-        return held
-    others = _order(case, suspect)[len(held) :]
+    others = sample_places(case, suspect)[len(held) :]
+    if suspect.tensor in case.inputs:
+        return held + [np.asarray(case.feed(place)[suspect.tensor]).astype(np.float32) for place in others]
     return held + [case.golden.compute(suspect.tensor, case.view(place)) for place in others]
 
 
-def _order(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[int, ...]:
-    """All samples, those of the suspect first."""
-    return (*suspect.places, *(place for place in case.indices if place not in suspect.places))
+def sample_places(case: DeviceReplay, suspect: DeviceSuspect) -> tuple[int, ...]:
+    """The samples of the dump, those of the suspect first, then those that are used."""
+    every = range(min(len(case.readout.samples), _MOST_ORDERED))
+    return tuple(dict.fromkeys((*suspect.places, *case.indices, *every)))
 
 
-def _nearest(suspect: DeviceSuspect, references: Sequence[Array]) -> list[int]:
+def nearest_samples(suspect: DeviceSuspect, references: Sequence[Array]) -> list[int]:
     """For each sample the one whose reference its tensor is nearest to; itself when it is not clear."""
     found = []
     for own, pair in enumerate(suspect.pairs):

@@ -195,9 +195,13 @@ def _departed(
         found = diagnose_device(model, samples, golden, settings=quiet, names=names)
     except CannotAlign:
         return None
-    if found.kind != "culprits" or all(each.cause == "wrong-dump" for each in found.findings):
-        return None
-    return replace(found, verdict=joined([message("diagnosis.rung_golden"), found.verdict]))
+    departed = message("diagnosis.rung_golden")
+    if found.kind == "culprits":
+        told = not all(each.cause == "wrong-dump" for each in found.findings)
+        return replace(found, verdict=joined([departed, found.verdict])) if told else None
+    # Where all of it is another's, no place is; a float run that loses this much is not the model's all the same.
+    lost = found.judgement is not None and found.judgement.grade == "lossy"
+    return replace(found, kind="not_enough_evidence", verdict=departed) if lost else None
 
 
 def _doubted(found: Diagnosis, doubts: Sequence[Doubt]) -> Diagnosis:

@@ -501,8 +501,11 @@ def input_suspects(replay: DeviceReplay) -> list[DeviceSuspect]:
             pairs.append(pair)
         if error.is_suspect() and not _is_cut_off(pairs):
             nodes = tuple(node.name for node in replay.model.proto.graph.node if name in node.input)
-            places = replay.indices[:_HELD_INPUTS]
-            found.append(DeviceSuspect(name, nodes, error, "flows on", tuple(pairs[:_HELD_INPUTS]), places))
+            # Those that are wrong first: few may be.
+            right = [not compare_local(each.exact, each.found, expected).is_suspect() for each in pairs]
+            held = sorted(sorted(range(len(pairs)), key=right.__getitem__)[:_HELD_INPUTS])
+            told, places = tuple(pairs[at] for at in held), tuple(replay.indices[at] for at in held)
+            found.append(DeviceSuspect(name, nodes, error, "flows on", told, places))
     return found
 
 
