@@ -263,7 +263,7 @@ def _figures(targets: Sequence[Target]) -> TableBlock:
 
 def _activations(target: Target) -> str:
     if target.weight_only:
-        return FLOAT
+        return translate("quantize.target_float")
     activation = target.activations[target.activation]
     kind = "sym" if activation.symmetric else "asym"
     return f"{activation.dtype} {translate(f'quantize.target_{kind}')}"

@@ -260,7 +260,7 @@ def _shown_columns(*, many: bool) -> list[pages.ColumnOf[TensorDistribution]]:
         pages.column(
             "dtype",
             "common.type",
-            cell=lambda each: bilingual("distribution.float") if each.quantizer is None else each.quantizer.dtype,
+            cell=lambda each: pages.type_name("float") if each.quantizer is None else each.quantizer.dtype,
             on=drawn,
             short="distribution.column_type",
         ),
@@ -669,7 +669,11 @@ _OUTLIER_COLUMNS: list[pages.ColumnOf[OutlierRow]] = [
     pages.column("op_type", "common.operation", short="terminal.operation"),
     pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shape), on="html csv"),
     pages.column("axis", "axis", "count", on="csv"),
-    pages.column("quantized", "common.type", short="outliers.column_type"),
+    pages.column(
+        "shown_type", "common.type", cell=lambda row: pages.type_name(row.quantized),
+        on="terminal html", short="outliers.column_type",
+    ),
+    pages.column("quantized", "quantized", on="csv"),
     pages.column("channels", "outliers.channels", "count"),
     pages.column(
         "sparse_ratio", "outliers.sparse", "share", lambda row: row.sparse_share,

@@ -22,7 +22,6 @@ from roundoff.messages.message import shown
 from roundoff.messages.numbers import (
     named_score,
     percent_number,
-    score_heading,
     score_text,
     share_text,
     spaced_percent,
@@ -230,8 +229,7 @@ def _other(name: str, *, shown: bool) -> pages.ColumnOf[PartialStep]:
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> pages.Column:
-    column = pages.metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
-    return replace(column, short=plain(score_heading(name)))
+    return pages.metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
 
 
 def _reaches(found: PartialQuantization, step: PartialStep) -> bool:

@@ -245,7 +245,7 @@ def _metric(report: SensitivityReport, place: int) -> pages.Column:
     name = report.metrics[place]
     on: tuple[pages.Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
     column = pages.metric_column(name, higher_is_better=None, summary=summary_of(name))
-    return replace(column, on=on, short=plain(_heading(name)))
+    return replace(column, on=on, short=in_all_languages(lambda: _heading(name)))
 
 
 def _is_read(kind: SubjectKind) -> bool:
