@@ -100,7 +100,7 @@ def _asked_for(found: Tuning) -> Phrase:
         goal = "" if found.goal_value is None else _score(found, found.goal_value)
         return translate(
             "search.hero_goal",
-            goal=commas(translate("search.goal_of", metric=_name(found), goal=shown(found.goal)), goal),
+            goal=commas(_goal_of(found), goal),
         )
 
     return in_all_languages(said)
@@ -180,7 +180,7 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     if found.verdict in ("met", "unproven"):
         yield (
             translate("search.goal"),
-            commas(translate("search.goal_of", metric=_name(found), goal=shown(found.goal)), goal),
+            commas(_goal_of(found), goal),
         )
     yield _name(found), _loss(found)
     yield from _evidence(found)
@@ -275,6 +275,10 @@ def _effort(found: Tuning) -> str:
     name = named(f"search.strategy_{found.strategy}")
     strategy = found.strategy if name is None else name.within(current_language())
     return semicolons(commas(strategy, tried, whole), runs)
+
+
+def _goal_of(found: Tuning) -> str:
+    return translate("search.goal_of", metric=_name(found), goal=shown(found.goal))
 
 
 def _name(found: Tuning) -> str:
