@@ -86,7 +86,7 @@ def test_seven_commands_print_one_sqnr(run: Run) -> None:
     assert f"SQNR {db} dB with everything" in out
     # Of the network as it is quantized here, not of the file; the others read the file.
     _, out, _ = run("quantize", "--target", "generic-int8", "-o", "files")
-    (again,) = re.findall(r"logits: cosine (0\.\d+), sqnr (\S+) dB", out)
+    (again,) = re.findall(r"logits: cosine (0\.\d+), SQNR (\S+) dB", out)
     _, out, _ = run("layers", "--quantized", "files/digits_fake_quant_model.onnx")
     assert re.search(rf"logits: {again[1]} dB, cosine {again[0]}", out)
 

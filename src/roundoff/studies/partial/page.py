@@ -14,7 +14,6 @@ from roundoff.messages.catalogue import (
     count_of,
     few,
     in_all_languages,
-    plain,
     semicolons,
     translate,
 )
@@ -22,6 +21,7 @@ from roundoff.messages.message import shown
 from roundoff.messages.numbers import (
     named_score,
     percent_number,
+    score_heading,
     score_text,
     share_text,
     spaced_percent,
@@ -47,7 +47,7 @@ def partial_page(document: RunDocument) -> pages.Page | None:
         bilingual("partial.curve", to=found.to),
         "partial",
         "count",
-        (pages.Series((found.score,), plain(found.score)),),
+        (pages.Series((found.score,), in_all_languages(lambda: score_heading(found.score))),),
         bilingual("partial.count_axis", to=found.to),
         pages.metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, bilingual("partial.mark")),),

@@ -192,7 +192,7 @@ def _ranking(
         most=view.most,
     )
     series = (
-        pages.Series((first,), plain(first), "points"),
+        pages.Series((first,), in_all_languages(lambda: score_heading(first)), "points"),
         pages.Series(("low", "high"), bilingual("sensitivity.interval"), "band"),
     )
     axes = (bilingual("sensitivity.rank"), pages.metric_axis(first))
