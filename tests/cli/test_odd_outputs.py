@@ -59,7 +59,7 @@ def test_what_has_no_score_is_not_called_lossless(run: Run) -> None:
     assert "divide: no channel has a finite value" in out
     assert "1 tensor with NaN or infinite values, which are left out: divide" in out
     _, out, _ = run("outliers", INFINITE, [value("y")], target=False)
-    assert "1 tensor with NaN or infinite values, which are left out: y" in out
+    assert "1 tensor without a row: y (none of its values is finite)" in out
 
 
 @pytest.mark.parametrize(

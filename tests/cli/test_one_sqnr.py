@@ -83,10 +83,10 @@ def test_seven_commands_print_one_sqnr(run: Run) -> None:
     _, out, _ = run("partial", *quantized, "--nodes", "logits", "-o", "partial")
     assert re.search(rf"\(all quantized\) +{digits} +{db} ", out)
     _, out, _ = run("sensitivity", *quantized, "--leave-one-out", "--kind", "weight", "-o", "ranking")
-    assert f"sqnr dB {db} with everything" in out
+    assert f"SQNR {db} dB with everything" in out
     # Of the network as it is quantized here, not of the file; the others read the file.
     _, out, _ = run("quantize", "--target", "generic-int8", "-o", "files")
-    (again,) = re.findall(r"logits: cosine (0\.\d+), sqnr (\S+) dB", out)
+    (again,) = re.findall(r"logits: cosine (0\.\d+), SQNR (\S+) dB", out)
     _, out, _ = run("layers", "--quantized", "files/digits_fake_quant_model.onnx")
     assert re.search(rf"logits: {again[1]} dB, cosine {again[0]}", out)
 
@@ -100,7 +100,7 @@ def test_the_mean_over_samples_is_called_by_its_own_name(run: Run) -> None:
     pooled, _, mean = expected()
     words = ("--quantized", "quantized.onnx", "--nodes", "logits", "--top", "1", "--csv", "steps.csv")
     _, out, _ = run("partial", *words, "--score", "mean_sqnr_db")
-    assert re.search(rf"quantized +mean sqnr {mean:.1f} dB", out)
+    assert re.search(rf"quantized +mean SQNR {mean:.1f} dB", out)
     first = next(csv.DictReader(Path("steps.csv").read_text(encoding="utf-8").splitlines()))
     assert float(first["mean_sqnr_db"]) == pytest.approx(mean, rel=1e-5)
     assert float(first["sqnr_db"]) == pytest.approx(pooled, rel=1e-5)

@@ -68,13 +68,13 @@ def test_what_has_no_noise_is_exact_everywhere() -> None:
         "149.9 dB",
     )
     assert (decibels(80.0, exact=80.0), decibels(79.9, exact=80.0), decibels(None)) == ("exact", "79.9", "")
-    assert named_score("sqnr_db", math.inf) == "sqnr exact"
+    assert named_score("sqnr_db", math.inf) == "SQNR exact"
     assert (named_score("mean_sqnr_db", 33.16), named_score("cosine", 1.0)) == (
-        "mean sqnr 33.2 dB",
+        "mean SQNR 33.2 dB",
         "cosine 1.00000",
     )
     assert [score_heading(name) for name in ("sqnr_db", "mean_sqnr_db", "same_top1", "mse")] == [
-        "sqnr dB", "mean sqnr dB", "same top-1", "mse",
+        "SQNR dB", "mean SQNR dB", "top-1 agreement", "MSE",
     ]  # fmt: skip
     assert (percent_digits(0.99999, 1), percent_digits(1.0, 1), percent_digits(0.5, 0)) == ("99.9", "100.0", "50")
 

@@ -257,8 +257,10 @@ def _curves(
 
 
 def _but(names: list[str]) -> str:
+    from roundoff.studies.accumulate.result import all_but
+
     more = len(names) - _MOST_NAMED
-    return f"all but {', '.join(map(str, names[:_MOST_NAMED]))}" + (f" and {more} more" if more > 0 else "")
+    return all_but(", ".join(map(str, names[:_MOST_NAMED])), more=max(more, 0))
 
 
 @public
@@ -512,6 +514,7 @@ def _ordered(
 ) -> "tuple[tuple[SwitchedSubject, ...], Message]":
     """What to change in which order, and where that comes from."""
     from roundoff.messages.message import message
+    from roundoff.messages.numbers import score_message
 
     if order is not None:
         from roundoff.studies.partial.study import named_subjects
@@ -529,7 +532,7 @@ def _ordered(
         progress=call.progress,
     )
     most = max(len(row.score.samples) for row in found.rankings[kind])  # type: ignore[index]
-    return subjects, message("partial.ranked_by", metric=found.metrics[0], count=most)
+    return subjects, message("partial.ranked_by", metric=score_message(found.metrics[0]), count=most)
 
 
 # Looking at tensors by name.

@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from roundoff.errors import BadInput
-from roundoff.messages.catalogue import translate
-from roundoff.messages.message import Message, english, message, safe_cell, verbatim
+from roundoff.messages.catalogue import current_language, named, translate
+from roundoff.messages.message import Argument, Message, english, message, safe_cell, verbatim
 
 # Numbers of things in words.
 
@@ -75,10 +75,21 @@ def in_decibels(name: str) -> bool:
 
 
 def score_heading(name: str) -> str:
-    """What a column of scores is called."""
-    if name == "same_top1":
-        return "same top-1"
-    return f"{name.removesuffix('_db').replace('_', ' ')} dB" if in_decibels(name) else name
+    """What a column of scores is called, with the unit of decibels."""
+    return f"{score_name(name)} dB" if in_decibels(name) else score_name(name)
+
+
+def score_name(name: str) -> str:
+    """What people read for the name of a score, in their language; an evaluator's is its own."""
+    known = named(f"metrics.{name}")
+    if known is None and name.startswith(_MEAN) and named(f"metrics.{name.removeprefix(_MEAN)}"):
+        return translate("metrics.mean_of", name=score_name(name.removeprefix(_MEAN)))
+    return name if known is None else known.within(current_language())
+
+
+def score_message(name: str) -> Argument:
+    """The name of a score for a gap of a message."""
+    return name if named(f"metrics.{name}") is None else message(f"metrics.{name}")
 
 
 def score_text(name: str, value: float | None, *, decimals: int = 5) -> str:
@@ -102,10 +113,8 @@ def score_text(name: str, value: float | None, *, decimals: int = 5) -> str:
 
 
 def named_score(name: str, value: float) -> str:
-    """A score with its name and unit, as in a sentence: ``sqnr 32.6 dB``, ``cosine 0.99970``."""
-    if in_decibels(name):
-        return f"{name.removesuffix('_db').replace('_', ' ')} {decibels_with_unit(value)}"
-    return f"{score_heading(name)} {score_text(name, value)}"
+    """A score with its name and unit, as in a sentence: ``SQNR 32.6 dB``, ``cosine 0.99970``."""
+    return f"{score_name(name)} {decibels_with_unit(value) if in_decibels(name) else score_text(name, value)}"
 
 
 def _below_one(value: float, decimals: int) -> str:

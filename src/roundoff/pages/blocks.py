@@ -28,6 +28,8 @@ from roundoff.messages.numbers import (
     in_decibels,
     number,
     percentage,
+    score_heading,
+    score_name,
     score_text,
     time_text,
 )
@@ -73,6 +75,7 @@ __all__ = [
     "preparation_note",
     "role_name",
     "table",
+    "type_name",
 ]
 
 
@@ -641,16 +644,21 @@ def metric_column(
     """
     kind: ColumnKind = "decibels" if in_decibels(name) else "score"
     meaning = None if explained(name) or not summary else plain(summary)
-    return Column(name, plain(name), kind, meaning, higher_is_better=higher_is_better, on=on)
+    label = in_all_languages(lambda: score_heading(name))
+    return Column(name, label, kind, meaning, higher_is_better=higher_is_better, on=on)
+
+
+def type_name(dtype: str) -> Phrase:
+    """The type of a tensor: of codes as it is, in a word where there are none."""
+    return named(f"common.type_{dtype}") or plain(dtype)
 
 
 def metric_axis(name: str) -> Phrase:
     """What an axis of scores is called: the metric, and its unit where it has one."""
-    if name == "sqnr_db":
-        return bilingual("common.sqnr_axis")
+    called = in_all_languages(lambda: score_name(name))
     if name in _SHARES:
-        return bilingual("common.share_axis", name=name)
-    return plain(f"{name.removesuffix('_db')}, dB" if in_decibels(name) else name)
+        return bilingual("common.share_axis", name=called)
+    return bilingual("common.decibels_axis", name=called) if in_decibels(name) else called
 
 
 def role_name(role: str) -> Phrase:

@@ -161,7 +161,7 @@ def _calibrated(result: Quantization) -> str:
 
 
 def agreement_line(agreement: OutputAgreement) -> str:
-    """One output in words: ``prob: cosine 0.9987, sqnr 25.3 dB, same top-1 99.0 %``."""
+    """One output in words: ``prob: cosine 0.9987, SQNR 25.3 dB, top-1 agreement 99.0 %``."""
     values = agreement.score.values
     if not values:
         return translate("quantize.said", name=agreement.output, text=agreement.score.detail)
@@ -263,7 +263,7 @@ def _figures(targets: Sequence[Target]) -> TableBlock:
 
 def _activations(target: Target) -> str:
     if target.weight_only:
-        return FLOAT
+        return translate("quantize.target_float")
     activation = target.activations[target.activation]
     kind = "sym" if activation.symmetric else "asym"
     return f"{activation.dtype} {translate(f'quantize.target_{kind}')}"

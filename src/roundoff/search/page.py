@@ -26,7 +26,7 @@ from roundoff.messages.numbers import (
     decibels_with_unit,
     in_decibels,
     percent_digits,
-    score_heading,
+    score_name,
     score_text,
     share_text,
 )
@@ -98,7 +98,10 @@ def _first_screen(document: RunDocument, found: Tuning, headline: pages.Headline
 def _asked_for(found: Tuning) -> Phrase:
     def said() -> str:
         goal = "" if found.goal_value is None else _score(found, found.goal_value)
-        return translate("search.hero_goal", goal=commas(f"{_name(found)} {shown(found.goal)}", goal))
+        return translate(
+            "search.hero_goal",
+            goal=commas(_goal_of(found), goal),
+        )
 
     return in_all_languages(said)
 
@@ -175,7 +178,10 @@ def _lines(found: Tuning) -> Iterator[_Line]:
     best, kept = found.best, found.remaining
     goal = "" if found.goal_value is None else _score(found, found.goal_value)
     if found.verdict in ("met", "unproven"):
-        yield translate("search.goal"), commas(f"{_name(found)} {shown(found.goal)}", goal)
+        yield (
+            translate("search.goal"),
+            commas(_goal_of(found), goal),
+        )
     yield _name(found), _loss(found)
     yield from _evidence(found)
     yield from _others(found)
@@ -271,10 +277,12 @@ def _effort(found: Tuning) -> str:
     return semicolons(commas(strategy, tried, whole), runs)
 
 
+def _goal_of(found: Tuning) -> str:
+    return translate("search.goal_of", metric=_name(found), goal=shown(found.goal))
+
+
 def _name(found: Tuning) -> str:
-    if found.metric == "same_top1":
-        return translate("search.same_top")
-    return score_heading(found.metric).removesuffix(" dB")
+    return score_name(found.metric)
 
 
 def _score(found: Tuning, value: float) -> str:

@@ -19,9 +19,9 @@ from roundoff.core.coverage import Doubt, MetricScores
 from roundoff.errors import BadInput
 from roundoff.graph.insertion import switch_on
 from roundoff.graph.interface import inputs
-from roundoff.messages.catalogue import bilingual
+from roundoff.messages.catalogue import bilingual, in_all_languages
 from roundoff.messages.message import english
-from roundoff.messages.numbers import share_text
+from roundoff.messages.numbers import score_name, share_text
 from roundoff.run.bench import Bench
 from roundoff.run.evaluators import Subset
 from roundoff.search.evaluators import JudgeOptions, VendorJudge, make_judge, output_judge, with_evaluator
@@ -213,7 +213,7 @@ def metric_figures(scores: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     told = [share_text(each) if share else f"{each:.4g}" for each in (mean, in_float)]
     # Against float, but where float is what it is held against.
     key = "suite.metric_alone" if told[1] in ("100.00 %", "inf") else "suite.metric_and_float"
-    word = bilingual(key, metric=metric, value=told[0], float=told[1])
+    word = bilingual(key, metric=in_all_languages(lambda: score_name(metric)), value=told[0], float=told[1])
     return {
         "verdict": [word.en, word.zh],
         "tone": "plain",

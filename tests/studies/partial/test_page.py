@@ -80,8 +80,8 @@ def test_other_verdicts() -> None:
     noise = replace(found, score="sqnr_db", float_score=float("inf"), goal=ScoreGoal("20", 20.0))
     steps = tuple(replace(step, score=10.0 * step.count, share=None) for step in noise.steps)
     text = text_of(replace(noise, steps=steps, drops=()))
-    assert text.startswith("TOP 2 in float reach the goal of sqnr 20.0 dB")
-    assert "quantized   sqnr 0.0 dB; 50 samples" in text
+    assert text.startswith("TOP 2 in float reach the goal of SQNR 20.0 dB")
+    assert "quantized   SQNR 0.0 dB; 50 samples" in text
 
 
 def test_all_of_it_as_csv() -> None:

@@ -37,7 +37,7 @@ def test_of_several_outputs_the_worst_is_shown() -> None:
     rows = {
         line[:1]: line.split() for line in text_of(replace(worst, samples=(worst.samples[0], sample))).splitlines()
     }
-    assert rows["#"] == ["#", "sample", "worst", "output", "sqnr", "dB", "cosine", "moved"]
+    assert rows["#"] == ["#", "sample", "worst", "output", "SQNR", "dB", "cosine", "moved"]
     assert rows["2"] == ["2", "b", "out2", "1.5", "0.25000", "2", "of", "2"]
     maps = [replace(each, outputs=tuple(replace(one, rows=0) for one in each.outputs)) for each in worst.samples]
     text = text_of(replace(worst, samples=tuple(maps), moved_top=None))

@@ -153,7 +153,7 @@ def _look(table: TableBlock) -> str:
     cells = (
         cell_text(cell, column) for row in table.rows for cell, column in zip(row, table.columns, strict=True)
     )
-    return "wordy" if any(len(text.en) > _LONGEST_LINE and " " in text.en for text in cells) else ""
+    return "wordy" if any(len(text.en) > _LONGEST_LINE for text in cells) else ""
 
 
 def _has_hero(page: Page) -> bool:

@@ -1,6 +1,7 @@
 """How error grows along the network: whose it is, where it begins, and one curve per set of quantizers."""
 
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -16,11 +17,13 @@ from roundoff.messages.catalogue import (
     semicolons,
     translate,
 )
-from roundoff.messages.numbers import decibels_with_unit, score_text, text_curve
+from roundoff.messages.numbers import decibels_with_unit, score_name, score_text, text_curve
 from roundoff.pages.cards import HeroCard, NetworkRole, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.accumulate.result import Accumulation, CurveNode, MeasuredCurve, Split
 
+_ALL_BUT = re.compile(r"all but (?P<names>.+?)(?: and (?P<more>\d+) more)?")
+"""A name by `roundoff.studies.accumulate.result.all_but`."""
 _LISTED_JUMPS = 3
 # A factor of two.
 _APART_DB = 6.0
@@ -133,7 +136,7 @@ def _falls(found: Accumulation) -> Iterator[_Line]:
         return
     place = verdict.falls_at
     metric, values = found.metric, found.base_line.values
-    gaps = {"limit": f"{verdict.fall_db:g}", "node": _name(found.nodes[place]), "metric": metric}
+    gaps = {"limit": f"{verdict.fall_db:g}", "node": _name(found.nodes[place]), "metric": score_name(metric)}
     gaps["score"] = score_text(metric, values[place])
     if place:
         text = translate("accumulate.falls_after", before=score_text(metric, values[place - 1]), **gaps)
@@ -180,7 +183,12 @@ def _summary(found: Accumulation) -> pages.TableBlock:
             label=bilingual("accumulate.column_worst"),
             help=bilingual("accumulate.help_worst"),
         ),
-        pages.Column("line", bilingual(line, metric=found.metric), "text", on=("terminal",)),
+        pages.Column(
+            "line",
+            bilingual(line, metric=in_all_languages(lambda: score_name(found.metric))),
+            "text",
+            on=("terminal",),
+        ),
     )
     known = [value for curve in found.curves for value in found.shown(curve) if value is not None]
     finite = [value for value in known if math.isfinite(value)]
@@ -279,7 +287,11 @@ def _curve_cells(found: Accumulation, curve: MeasuredCurve, at: int) -> tuple[fl
 
 
 def _curve_name(curve: MeasuredCurve) -> Phrase:
-    return named(f"accumulate.curve_{curve.name}") or plain(curve.name)
+    but = _ALL_BUT.fullmatch(curve.name)
+    if but is None:
+        return named(f"accumulate.curve_{curve.name}") or plain(curve.name)
+    key = "accumulate.curves_all_but_more" if but["more"] else "accumulate.curves_all_but"
+    return bilingual(key, names=but["names"], count=but["more"] or "")
 
 
 def _heading(name: str) -> str:

@@ -27,6 +27,16 @@ class Curve:
     quantizers: tuple[str, ...]
 
 
+def all_but(names: str, *, more: int = 0) -> str:
+    """The name of a curve with everything quantized but some; pages say it in their language.
+
+    Args:
+        names: What is left out, or the first of it.
+        more: How many others are.
+    """
+    return f"all but {names}" + (f" and {more} more" if more else "")
+
+
 @dataclass(frozen=True, slots=True)
 class CurveNode:
     """A place on the curves: what one node computes.

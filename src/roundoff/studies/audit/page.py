@@ -199,18 +199,18 @@ def _columns(audit: Audit, *, everything: bool) -> list[pages.ColumnOf[AuditRow]
             for side in ("requested", "effective")
             for part in PRECISION_PARTS
         ),
-        # A digit before the word puts the worst first in every language.
+        # A digit before the word puts the worst first in every language; two empty columns would only take room.
         pages.column(
             "how_bad",
             "audit.severity",
             cell=lambda row: None if row.severity is None else bilingual(f"audit.ranked_{row.severity}"),
-            on="html",
+            on="html" if any(row.severity for row in audit.rows) else "",
         ),
-        pages.column("finding", "audit.finding", cell=_finding, on="html"),
+        pages.column("finding", "audit.finding", cell=_finding, on="html" if any(map(_finds, audit.rows)) else ""),
         pages.column(
             "scales",
             "audit.scales",
-            cell=lambda row: "; ".join(f"{part.part} {_scale_text(part)}" for part in row.parts),
+            cell=lambda row: in_all_languages(lambda: semicolons(*map(_said_part, row.parts))),
             on="html",
         ),
         *pages.csv_columns(_FILE_ALONE),
@@ -233,6 +233,10 @@ def _precision(side: str, part: str, on: str) -> pages.ColumnOf[AuditRow]:
     return pages.column(f"{side}_{part}", label, cell=attrgetter(f"{side}.{part}"), on=on)
 
 
+def _finds(row: AuditRow) -> bool:
+    return bool(row.findings or row.reason)
+
+
 def _finding(row: AuditRow) -> Phrase:
     said = [each.text for each in row.findings]
     if row.reason and not any(row.reason in text for text in said):
@@ -249,13 +253,17 @@ def _remarks(row: AuditRow, *, everything: bool, info: bool) -> str:
     if everything:
         if row.reason and not any(row.reason in finding.text for finding in row.findings):
             said.append(shown(row.reason))
-        said += [f"{part.part}: {_scale_text(part)}" for part in row.parts]
+        said += map(_said_part, row.parts)
     return semicolons(*said)
 
 
 def _short(precision: Precision) -> str:
     parts = (precision.activation, precision.weight, precision.output)
     return "-" if not any(parts) else " ".join(part or "-" for part in parts)
+
+
+def _said_part(part: QuantizedPart) -> str:
+    return translate("audit.part", part=translate(f"audit.part_{part.part}"), text=_scale_text(part))
 
 
 def _scale_text(part: QuantizedPart) -> str:

@@ -96,7 +96,7 @@ def comparison_page(document: RunDocument, view: pages.View = pages.View()) -> p
 
     headline, strip = _headline(found, rows), tuple(_strip(found, rows))
     series = (pages.Series(("sqnr_db",), plain("sqnr_db"), "points"),)
-    axes = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
+    axes = (bilingual("common.place_axis"), pages.metric_axis("sqnr_db"))
     chart = pages.Chart("tensors-along", bilingual("compare.along"), "tensors", "order", series, *axes)
     blocks: tuple[pages.Block, ...] = (
         comparison_hero(document, found, rows, said=headline.text),

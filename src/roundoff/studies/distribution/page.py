@@ -1,7 +1,7 @@
 """How values are distributed: a card for each of a few, a table of many, and a histogram of each."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from operator import attrgetter, itemgetter
 
@@ -260,7 +260,7 @@ def _shown_columns(*, many: bool) -> list[pages.ColumnOf[TensorDistribution]]:
         pages.column(
             "dtype",
             "common.type",
-            cell=lambda each: bilingual("distribution.float") if each.quantizer is None else each.quantizer.dtype,
+            cell=lambda each: pages.type_name("float") if each.quantizer is None else each.quantizer.dtype,
             on=drawn,
             short="distribution.column_type",
         ),
@@ -558,6 +558,9 @@ def _of_side(side: int, name: str, row: tuple[ChannelSpread, ChannelBox]) -> pag
 
 
 _NAMED = 3
+# Names of more characters need the room of these columns on 80.
+_LONG_NAME = 24
+_LESS = {"op_type", "sparse_ratio", *(f"level_{level}_ratio" for level in OUTLIER_LEVELS[1:-1])}
 
 OUTLIERS_CSV_START = "order,tensor,node,op_type,shape,axis,quantized,channels,sparse_ratio"
 """By this an earlier table of ours is known."""
@@ -634,13 +637,20 @@ def _outliers_table(report: OutlierReport, view: pages.View) -> pages.TableBlock
     return pages.table(
         "outliers",
         bilingual("outliers.table", base=f"{report.log_base:g}"),
-        _OUTLIER_COLUMNS,
+        _outlier_columns(report),
         report.rows,
         sort=f"-level_{OUTLIER_LEVELS[0]}_ratio",
         file="outliers.csv",
         most=view.most,
         order=tuple(order),
     )
+
+
+def _outlier_columns(report: OutlierReport) -> list[pages.ColumnOf[OutlierRow]]:
+    """All columns; where names are long, a narrow terminal leaves out what the others bound."""
+    if max((len(row.tensor) for row in report.rows), default=0) <= _LONG_NAME:
+        return _OUTLIER_COLUMNS
+    return [replace(each, column=replace(each.column, wide=each.column.id in _LESS)) for each in _OUTLIER_COLUMNS]
 
 
 def _level_share(level: int) -> pages.ColumnOf[OutlierRow]:
@@ -669,7 +679,11 @@ _OUTLIER_COLUMNS: list[pages.ColumnOf[OutlierRow]] = [
     pages.column("op_type", "common.operation", short="terminal.operation"),
     pages.column("shape", "common.shape", cell=lambda row: shape_text(row.shape), on="html csv"),
     pages.column("axis", "axis", "count", on="csv"),
-    pages.column("quantized", "common.type", short="outliers.column_type"),
+    pages.column(
+        "shown_type", "common.type", cell=lambda row: pages.type_name(row.quantized),
+        on="terminal html", short="outliers.column_type",
+    ),
+    pages.column("quantized", "quantized", on="csv"),
     pages.column("channels", "outliers.channels", "count"),
     pages.column(
         "sparse_ratio", "outliers.sparse", "share", lambda row: row.sparse_share,

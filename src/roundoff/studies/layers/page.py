@@ -41,7 +41,7 @@ _BAD_CHANNEL_DB, _WORSE_DB = 10.0, 10.0
 _CLEAR_DB = 6.0
 # What stands in a narrow column for a tensor without a score; documents have the whole word.
 _NO_SCORE = {"nonfinite": "NaN/inf", "unreadable": "n/a"}
-_AXES = (bilingual("common.place_axis"), bilingual("common.sqnr_axis"))
+_AXES = (bilingual("common.place_axis"), pages.metric_axis("sqnr_db"))
 _Line = tuple[str, str]
 
 
@@ -379,7 +379,9 @@ def _columns(report: LayerReport) -> list[pages.ColumnOf[LayerRow]]:
         pages.column("op_type", "common.operation", short="terminal.operation", wide=True),
         pages.column("unit", "unit", on="csv"),
         pages.column("tensor", "common.tensor", on="html csv"),
-        pages.column("shown_type", "layers.column_type", cell=lambda row: row.quantized, on="terminal html"),
+        pages.column(
+            "shown_type", "layers.column_type", cell=lambda row: pages.type_name(row.quantized), on="terminal html"
+        ),
         pages.column(
             "shape", "layers.column_shape", cell=lambda row: shape_text(row.shape) if row.shape else "", wide=True
         ),

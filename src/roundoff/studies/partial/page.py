@@ -14,7 +14,6 @@ from roundoff.messages.catalogue import (
     count_of,
     few,
     in_all_languages,
-    plain,
     semicolons,
     translate,
 )
@@ -48,7 +47,7 @@ def partial_page(document: RunDocument) -> pages.Page | None:
         bilingual("partial.curve", to=found.to),
         "partial",
         "count",
-        (pages.Series((found.score,), plain(found.score)),),
+        (pages.Series((found.score,), in_all_languages(lambda: score_heading(found.score))),),
         bilingual("partial.count_axis", to=found.to),
         pages.metric_axis(found.score),
         marks=() if found.knee is None else ((found.knee, bilingual("partial.mark")),),
@@ -230,8 +229,7 @@ def _other(name: str, *, shown: bool) -> pages.ColumnOf[PartialStep]:
 
 
 def _score_column(name: str, *, higher_is_better: bool | None = None) -> pages.Column:
-    column = pages.metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
-    return replace(column, short=plain(score_heading(name)))
+    return pages.metric_column(name, higher_is_better=higher_is_better, summary=summary_of(name))
 
 
 def _reaches(found: PartialQuantization, step: PartialStep) -> bool:

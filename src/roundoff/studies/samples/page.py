@@ -7,7 +7,7 @@ from roundoff import pages
 from roundoff.core.document import RunDocument
 from roundoff.measure.metrics import summary_of
 from roundoff.messages.catalogue import bilingual, commas, in_all_languages, plain, semicolons, translate
-from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_heading, score_text
+from roundoff.messages.numbers import decibels_with_unit, in_decibels, named_score, score_text
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.samples.result import OutputScore, SampleScore, WorstSamples
 
@@ -92,8 +92,7 @@ def _metric(worst: WorstSamples, place: int) -> pages.Column:
     name = worst.metrics[place]
     better = worst.higher_is_better if place == 0 else None
     column = pages.metric_column(name, higher_is_better=better, summary=summary_of(name))
-    heading = plain(score_heading(name))
-    return replace(column, on=("terminal", "html"), short=heading, wide=place >= _NARROW_METRICS)
+    return replace(column, on=("terminal", "html"), wide=place >= _NARROW_METRICS)
 
 
 def _cells(worst: WorstSamples, each: SampleScore) -> Iterator[pages.Cell]:

@@ -19,7 +19,7 @@ from roundoff.messages.catalogue import (
     semicolons,
     translate,
 )
-from roundoff.messages.numbers import in_decibels, percentage, score_heading, score_text
+from roundoff.messages.numbers import in_decibels, named_score, percentage, score_heading, score_text
 from roundoff.pages.cards import HeroCard, first_screen, score_figure
 from roundoff.pages.coverage import judgement_lines
 from roundoff.studies.sensitivity.result import KindVerdict, SensitivityReport, SensitivityRow
@@ -130,11 +130,8 @@ def _lines(report: SensitivityReport) -> Iterator[_Line]:
         yield translate(f"sensitivity.{verdict.kind}"), _said(verdict, report.rankings[verdict.kind], report)
     metric = report.metrics[0]
     if report.quantized is not None:
-        score = score_text(metric, report.quantized[metric])
-        yield (
-            translate("sensitivity.quantized"),
-            translate("sensitivity.with_everything", metric=_heading(metric), score=score),
-        )
+        score = named_score(metric, report.quantized[metric])
+        yield translate("sensitivity.quantized"), translate("sensitivity.with_everything", score=score)
     behind = _behind(report)
     if behind:
         yield translate("sensitivity.beware"), behind
@@ -173,8 +170,8 @@ def _said(verdict: KindVerdict, rows: Sequence[SensitivityRow], report: Sensitiv
 def _worst(rows: Sequence[SensitivityRow], metric: str) -> str:
     if not rows:
         return ""
-    score = score_text(metric, rows[0].scores[metric])
-    return translate("sensitivity.worst", name=rows[0].name, metric=_heading(metric), score=score)
+    score = named_score(metric, rows[0].scores[metric])
+    return translate("sensitivity.worst", name=rows[0].name, score=score)
 
 
 def _heading(metric: str) -> str:
@@ -195,7 +192,7 @@ def _ranking(
         most=view.most,
     )
     series = (
-        pages.Series((first,), plain(first), "points"),
+        pages.Series((first,), in_all_languages(lambda: score_heading(first)), "points"),
         pages.Series(("low", "high"), bilingual("sensitivity.interval"), "band"),
     )
     axes = (bilingual("sensitivity.rank"), pages.metric_axis(first))
@@ -245,7 +242,7 @@ def _metric(report: SensitivityReport, place: int) -> pages.Column:
     name = report.metrics[place]
     on: tuple[pages.Place, ...] = ("terminal", "html") if place < _SHOWN_METRICS else ("html",)
     column = pages.metric_column(name, higher_is_better=None, summary=summary_of(name))
-    return replace(column, on=on, short=plain(_heading(name)))
+    return replace(column, on=on, short=in_all_languages(lambda: _heading(name)))
 
 
 def _is_read(kind: SubjectKind) -> bool:

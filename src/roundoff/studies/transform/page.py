@@ -64,7 +64,7 @@ def _headline(found: TransformReport) -> Headline:
     gain = in_all_languages(
         lambda: commas(
             "" if found.score is None else _score(found.score),
-            f"sqnr {before:.{digits}f} -> {after:.{digits}f} dB",
+            f"SQNR {before:.{digits}f} -> {after:.{digits}f} dB",
             "" if found.gain is None else _gain(found.gain),
         )
     )

@@ -18,7 +18,7 @@ from roundoff.graph.load import Model, inside_bytes
 from roundoff.graph.readers.reader import read_quantized
 from roundoff.graph.save import drop_unused
 from roundoff.graph.weights import Weights
-from roundoff.messages.message import english
+from roundoff.messages.message import english, some
 from roundoff.quantize.calibration.calibration import observed_range, weight_range
 from roundoff.quantize.calibration.observer import Observation
 from roundoff.vendors.amct.config import DEFAULT_BITS, ActivationSettings, AmctConfig, WeightSettings
@@ -207,13 +207,8 @@ def records_of_qat(model: Model) -> tuple[Model, dict[str, AmctLayer], dict[str,
         )
     rest = [each.name for each in read.quantizers if each.name not in used and each.kind == "activation"]
     if rest:
-        more = f" and {len(rest) - _LISTED} more" if len(rest) > _LISTED else ""
         AMCT_LOGGER.warning(
-            english(
-                "left out, they are not in front of layers: {names}{more}",
-                names=", ".join(rest[:_LISTED]),
-                more=more,
-            )
+            english("left out, they are not in front of layers: {names}", names=some(rest, _LISTED))
         )
     return read.float_model, layers, records
 

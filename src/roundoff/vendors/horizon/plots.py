@@ -16,7 +16,7 @@ from roundoff.report.plots.curves import accumulation_picture, require_matplotli
 from roundoff.report.plots.distributions import channels_picture, distribution_picture
 from roundoff.run.budget import UNLIMITED, RunBudget
 from roundoff.studies.accumulate.page import curves_table
-from roundoff.studies.accumulate.result import Curve
+from roundoff.studies.accumulate.result import Curve, all_but
 from roundoff.studies.accumulate.study import AccumulationSettings, accumulate
 from roundoff.studies.distribution.page import distribution_table
 from roundoff.studies.distribution.result import ChannelSpread, DistributionReport, TensorDistribution
@@ -346,4 +346,4 @@ def _curves(nodes: CalibrationNodes, entries: Sequence[str | list[str]], first: 
 
 
 def _left_out(name: str) -> str:
-    return name if name.startswith("partial_qmodel_") else f"all but {name}"
+    return name if name.startswith("partial_qmodel_") else all_but(name)

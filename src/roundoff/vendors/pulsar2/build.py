@@ -18,7 +18,7 @@ from roundoff.graph.quantized_model import QuantizedModel
 from roundoff.graph.save import save_model
 from roundoff.graph.shapes import values
 from roundoff.graph.transformers import MASK_LEVEL
-from roundoff.messages.message import english
+from roundoff.messages.message import english, some
 from roundoff.messages.numbers import share_text
 from roundoff.quantize.agreement import check_preparation
 from roundoff.quantize.transforms.clamp_mask import masked_attentions
@@ -212,14 +212,7 @@ def tell_analysis(log: Log, analysis: Analysis, tree: Tree, *, advise: bool = Tr
 def _tell_judgement(log: Log, analysis: Analysis, *, advise: bool) -> None:
     unknown = [row.operator for row in analysis.rows if row.cosine is None]
     if unknown:
-        more = english(" and {count} more", count=len(unknown) - _LISTED) if len(unknown) > _LISTED else ""
-        log.alert(
-            english(
-                "no cosine, as nothing finite can be compared: {names}{more}",
-                names=", ".join(unknown[:_LISTED]),
-                more=more,
-            )
-        )
+        log.alert(english("no cosine, as nothing finite can be compared: {names}", names=some(unknown, _LISTED)))
     if analysis.method is PrecisionAnalysisMethod.EndToEnd:
         cosine = analysis.output_cosine
         if cosine is None:
@@ -253,15 +246,13 @@ def _tell_judgement(log: Log, analysis: Analysis, *, advise: bool) -> None:
         )
     else:
         low.sort(key=lambda row: row.cosine or 0.0)
-        names = ", ".join(f"{row.operator} ({row.cosine:.5f})" for row in low[:_LISTED])
-        more = english(" and {count} more", count=len(low) - _LISTED) if len(low) > _LISTED else ""
+        names = [f"{row.operator} ({row.cosine:.5f})" for row in low]
         log.alert(
             english(
-                "not above {good_layer} by themselves: {count} {count:layer|layers}, {names}{more}",
+                "not above {good_layer} by themselves: {count} {count:layer|layers}, {names}",
                 good_layer=GOOD_LAYER,
                 count=len(low),
-                names=names,
-                more=more,
+                names=some(names, _LISTED),
             )
         )
 

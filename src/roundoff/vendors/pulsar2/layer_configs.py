@@ -7,6 +7,7 @@ from typing import Any
 
 from roundoff.core.plan import FLOAT, NodePlan, Precision, QuantPlan, Rule
 from roundoff.errors import BadInput, nearest
+from roundoff.messages.catalogue import few
 from roundoff.messages.message import english, short_name
 from roundoff.quantize.planning.planner import plan_quantization
 from roundoff.quantize.planning.rules import select
@@ -595,8 +596,7 @@ def resolution_table(entries: Sequence[ResolvedEntry], *, width: int = NATURAL) 
 
 def _selector(entry: ResolvedEntry) -> str:
     names = entry.selector.split(", ")
-    more = f" and {len(names) - _MOST_SELECTOR} more" if len(names) > _MOST_SELECTOR else ""
-    return f"{entry.kind} {', '.join(map(short_name, names[:_MOST_SELECTOR]))}{more}"
+    return f"{entry.kind} {few(list(map(short_name, names)), _MOST_SELECTOR)}"
 
 
 def _remarks(entry: ResolvedEntry) -> list[str]:
