@@ -153,6 +153,8 @@ def folders() -> tuple[Parser, ...]:
         dump("raw tensors, manifest.csv", seeds.raw_with_manifest),
         dump("arrays with a list of names", seeds.named_list),
         dump("arrays with a manifest.json", seeds.manifest),
+        *(dump(f"codes beside scales.{kind}", partial(seeds.codes_and_scales, suffix=kind),
+               changed=(f"scales.{kind}",)) for kind in ("json", "csv")),
         Parser("list of samples", (seeds.tree(seeds.list_of_samples),), "samples.txt", samples, times=MIDDLE),
         *(
             Parser(f"picture ({next(iter(each)).partition('.')[2]})", (each,), "", pictures, times=MIDDLE)

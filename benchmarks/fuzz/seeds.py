@@ -468,6 +468,17 @@ def named_list(folder: Path) -> None:
     (folder / "map_name_to_file.txt").write_text("layer_name  file_name\n----\na/b   a_b.npy\nc   c.npy\n")
 
 
+def codes_and_scales(folder: Path, *, suffix: str) -> None:
+    """Codes, and a file that says what they stand for."""
+    for name in ("a", "b"):
+        np.save(folder / f"{name}.npy", np.arange(6, dtype=np.int8))
+    rows = {"a": {"scale": 0.5, "zero_point": 3}, "b": {"scale": 0.25, "zero_point": -1}}
+    table = "name,scale,zero_point\n" + "".join(
+        f"{name},{row['scale']},{row['zero_point']}\n" for name, row in rows.items()
+    )
+    (folder / f"scales.{suffix}").write_text(json.dumps({"tensors": rows}) if suffix == "json" else table)
+
+
 def manifest(folder: Path) -> None:
     """Arrays and a manifest."""
     np.save(folder / "a.npy", np.arange(6, dtype=np.float32))

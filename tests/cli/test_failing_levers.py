@@ -148,7 +148,7 @@ def test_a_failing_remedy_is_listed_and_the_next_is_tried(
         assert json.loads(out)["diagnosis"]["verdict"]["text"] == str(found.verdict)
     else:
         assert out.startswith("CULPRITS: ")
-        assert 0 == out.index("CULPRITS: ") < out.index("held out") < out.rindex("roundoff "), out
+        assert 0 == out.index("CULPRITS: ") < out.index("REPAIRED: ") < out.rindex("roundoff "), out
         assert "failed:" in out
 
 
