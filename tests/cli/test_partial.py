@@ -55,7 +55,7 @@ def test_the_knee_is_found_with_labels(run: Run) -> None:
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert lines[0].startswith("TOP 2 in float reach the goal of 99 % of float, accuracy ")
-    assert "by sqnr_db when quantized alone (50 samples)" in out
+    assert "by SQNR when quantized alone (50 samples)" in out
     assert sum(line.endswith("<- goal") for line in lines) == 1
     assert max(map(len, lines)) <= 80
 

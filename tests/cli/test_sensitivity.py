@@ -42,7 +42,7 @@ def test_what_stands_out_comes_first(run: Run) -> None:
     assert max(map(len, lines)) <= 80
     tables = [line.split() for line in lines if line.split()[:1] == ["#"]]
     assert [heading[1] for heading in tables] == ["node", "weight", "activation"]
-    assert tables[0][2:] == ["op", "sqnr", "dB", "95", "%", "interval", "cosine"]
+    assert tables[0][2:] == ["op", "SQNR", "dB", "95", "%", "interval", "cosine"]
     assert tables[2][2:4] == ["read", "by"]
     assert "~ the difference to the next row is not significant" in out
 

@@ -42,7 +42,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
 def test_steps_are_kept_when_they_help(run: Run) -> None:
     code, out, err = run("equalize,bias-correct", *BASE, "--test", "test.npy")
     assert (code, err) == (0, "written: out\n")
-    assert out.startswith("KEPT: explicit_bias, equalize, bias_correct: sqnr ")
+    assert out.startswith("KEPT: explicit_bias, equalize, bias_correct: SQNR ")
     assert max(map(len, out.splitlines())) <= 80
     assert "on 6 samples, which nothing else was decided on" in out
     assert sorted(path.name for path in Path("out").iterdir() if not path.name.startswith(".")) == [
@@ -97,7 +97,7 @@ def test_what_costs_something_is_not_kept_for_a_gain_that_may_be_chance(run: Run
     words = ("--data", "images.npy", "--target", "generic-int8-per-tensor", "-o", "out")
     code, out, _ = run("equalize,bias-correct", str(model_path()), *words)
     assert code == 1
-    assert out.startswith("REVERTED: what equalize, bias_correct changes may be chance: sqnr ")
+    assert out.startswith("REVERTED: what equalize, bias_correct changes may be chance: SQNR ")
     assert not any(node.op_type == "Min" for node in onnx.load("out/digits_float_model.onnx").graph.node)
 
 
@@ -108,7 +108,7 @@ def test_what_makes_it_worse_is_undone(run: Run) -> None:
     code, out, _ = run("equalize", *BASE, "--evaluator", "eval.py")
     assert code == 1
     first = " ".join(out.split())
-    assert first.startswith("REVERTED: equalize made the quantized model worse: calls -2 -> -3 (float -1), sqnr ")
+    assert first.startswith("REVERTED: equalize made the quantized model worse: calls -2 -> -3 (float -1), SQNR ")
     # The models written are those without it.
     assert not any(node.op_type == "Min" for node in onnx.load("out/net_float_model.onnx").graph.node)
 
@@ -121,7 +121,7 @@ def test_labels_measure_accuracy(run: Run) -> None:
     code, out, _ = run("bias-correct", str(model_path()), *words, "--labels", "labels.npy")
     assert code in (0, 1)
     headline = " ".join(out.split("  before")[0].split())
-    assert re.match(r"(KEPT|REVERTED): .*accuracy [\d.]+ % -> [\d.]+ % \(float [\d.]+ %\), sqnr", headline)
+    assert re.match(r"(KEPT|REVERTED): .*accuracy [\d.]+ % -> [\d.]+ % \(float [\d.]+ %\), SQNR", headline)
     np.save("few.npy", labels[:3])
     code, _, err = run("bias-correct", str(model_path()), *words, "--force", "--labels", "few.npy")
     assert code == 2

@@ -334,7 +334,7 @@ def test_victims_are_listed_apart() -> None:
     assert set(found.victims) & {"block2/relu", "block3/relu", "block4/relu"}
 
 
-@pytest.mark.parametrize(("of", "count"), [("quantization", 17), ("file", 5), ("device", 12)])
+@pytest.mark.parametrize(("of", "count"), [("quantization", 17), ("file", 5), ("device", 13)])
 def test_every_cause_says_what_it_is_in_a_sentence(of: CauseOf, count: int) -> None:
     kinds = list(all_causes(of))
     assert len(kinds) == count
