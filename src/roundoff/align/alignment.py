@@ -396,14 +396,20 @@ def _as_read(
     partners = {match.candidate: match for match in found}
     read, recorded = {}, dict(origins)
     for tensor, other in read_back(_named(side.tensors)):
-        match = partners.get(tensor.index)
-        # What the user says holds; a reference that was read back itself has both.
-        if match is None or match.how in ("alias", "origin") or other.index in partners:
+        match, known = partners.get(tensor.index), partners.get(other.index)
+        # What the user says holds.
+        said = match is not None and match.how in ("alias", "origin")
+        # A pair that was recorded: what is in front of it is no tensor of its own that another could be.
+        front = known is not None and known.how == "origin"
+        # A reference that was read back itself has both.
+        if said or (not front and (match is None or known is not None)):
             continue
         one, behind = side.read(tensor.index), side.read(other.index)
         # Where an activation was folded into the pair, what is in front of it is another tensor.
         if one is not None and behind is not None and correlation(one.ravel(), behind.ravel()) > _ROUNDED:
-            read[tensor.name], recorded[ours[match.reference].name] = other.name, other.name
+            read[tensor.name] = other.name
+            if match is not None and not front:
+                recorded[ours[match.reference].name] = other.name
     return recorded, read
 
 

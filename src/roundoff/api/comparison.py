@@ -257,9 +257,10 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
     from roundoff.align.pairing import pair_samples
     from roundoff.graph.interface import outputs
     from roundoff.graph.quantized_model import dequantized_tensors
+    from roundoff.graph.units import derived_constants
     from roundoff.studies.compare.pairs import no_sample_in_common
     from roundoff.tensors.msprobe import as_alike
-    from roundoff.tensors.stored import split_batch
+    from roundoff.tensors.stored import SomeTensors, split_batch
 
     _check_models(call, asked)
     aliases = asked.aliases
@@ -267,6 +268,10 @@ def open_sides(call: Call, asked: SidesAsked) -> Iterator[ComparedSides]:
         sides = _Opening(call, asked, stack)
         reference, known, shapes = sides.reference()
         candidate, own = sides.source(asked.candidate, asked.candidate_format, shapes=shapes)
+        if own is not None:
+            # What is made of weights alone, such as their codes, is no tensor that a sample passes through.
+            constant = derived_constants(own.proto.graph) - set(outputs(own))
+            candidate = SomeTensors(candidate, frozenset(each.name for each in candidate.tensors) - constant)
         reference, candidate = as_alike(reference, candidate)
         candidate = split_batch(candidate, reference.tensors, reference.samples)
         fed = _is_model(asked.reference) and len(reference.samples) > len(candidate.samples)
